@@ -1,0 +1,23 @@
+//! What a model keeps for each token, where an engine puts it, and what a hand-off must move.
+//!
+//! The way through this crate, and of a hand-off:
+//!
+//! 1. [`Model`]: a Hugging Face `config.json` says which [`Layer`]s keep something and how far
+//!    back a query sees in each ([`Kind`]).
+//! 2. [`Grouping`]: layers that share a block table form a KV cache group; groups share memory
+//!    slot by slot (vLLM's rules).
+//! 3. [`CacheLayout`]: where each layer's pages lie in an engine's regions.
+//! 4. [`plan`]: pairs two layouts by layer name, token range and head range, and says which
+//!    blocks to copy.
+//!
+//! No I/O, no clocks, no iteration order of hash maps: the same input gives the same plan.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod layer;
+mod layout;
+
+pub use config::{ConfigError, Model};
+pub use layer::{DType, Kind, Layer, Recurrence};
+pub use layout::{BlockTable, CacheLayout, GroupLayout, Part, PlacedLayer};

@@ -1,0 +1,183 @@
+//! Errors, one small enum per operation.
+
+use strided::RegionId;
+
+use crate::Transfer;
+
+/// What the caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Class {
+    /// The same call may succeed later.
+    Retry,
+    /// The peer is gone; connect anew.
+    PeerLost,
+    /// The peer broke the protocol or the permission was not there.
+    Protocol,
+    /// What was configured cannot work.
+    Config,
+    /// A limit was reached.
+    Exhausted,
+    /// The caller broke the contract.
+    Bug,
+}
+
+/// Why memory was not registered or not deregistered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// A region does not fit its memory.
+    #[error("region {region} ends at byte {end} of a memory of {len} bytes")]
+    OutOfBounds {
+        /// The region.
+        region: RegionId,
+        /// First byte after it.
+        end: u64,
+        /// Bytes of the memory.
+        len: u64,
+    },
+    /// The region id is taken.
+    #[error("region {region} is registered already")]
+    Taken {
+        /// The region.
+        region: RegionId,
+    },
+    /// Transfers or grants still use the registration.
+    #[error("the registration is in use")]
+    InUse,
+    /// No such registration.
+    #[error("there is no such registration")]
+    Unknown,
+}
+
+/// Why a connection was not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The card belongs to another provider.
+    #[error("a card of provider {found} was given to provider {own}")]
+    Provider {
+        /// This endpoint's provider.
+        own: &'static str,
+        /// The card's.
+        found: &'static str,
+    },
+    /// The address cannot be used.
+    #[error("{address:?} is not an address that can be used here: {why}")]
+    Address {
+        /// As the card has it.
+        address: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why a transfer was not accepted; it comes back in [`SubmitError::transfer`].
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct SubmitError {
+    /// The reason.
+    pub why: SubmitErrorKind,
+    /// The transfer, untouched.
+    pub transfer: Box<Transfer>,
+}
+
+/// The reasons of [`SubmitError`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitErrorKind {
+    /// Too many transfers are in flight.
+    #[error("the queue is full")]
+    QueueFull,
+    /// The peer is not connected.
+    #[error("the peer is not connected")]
+    UnknownPeer,
+    /// The id is in flight already.
+    #[error("the transfer id is in use")]
+    IdInUse,
+    /// A target region is not registered here.
+    #[error("target region {region} is not registered")]
+    UnknownRegion {
+        /// The region.
+        region: RegionId,
+    },
+    /// A target block lies outside its region.
+    #[error(transparent)]
+    Blocks(#[from] strided::Error),
+    /// More than the provider's limits allow.
+    #[error("the transfer is larger than the limit: {what}")]
+    TooLarge {
+        /// Which limit.
+        what: &'static str,
+    },
+}
+
+/// Why an accepted transfer failed, or a peer is down.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The peer has no such grant for this agent, or it ended.
+    #[error("the peer does not grant this read")]
+    NotGranted,
+    /// The connection could not be made.
+    #[error("cannot connect to {address}: {why}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// The system's words.
+        why: String,
+    },
+    /// The connection broke.
+    #[error("the connection to the peer is lost: {why}")]
+    Lost {
+        /// The system's words.
+        why: String,
+    },
+    /// The peer is connected but silent.
+    #[error("the peer did not answer within its heartbeat")]
+    Silent,
+    /// The peer sent what the protocol does not allow.
+    #[error("the peer broke the protocol: {what}")]
+    Protocol {
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// An overdue transfer of the same peer was fenced.
+    #[error("the transfer was fenced")]
+    Fenced,
+    /// This side disconnected the peer.
+    #[error("the peer was disconnected")]
+    Disconnected,
+}
+
+impl TransferError {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::NotGranted | Self::Protocol { .. } => Class::Protocol,
+            Self::Fenced => Class::Retry,
+            Self::Connect { .. } | Self::Lost { .. } | Self::Silent | Self::Disconnected => {
+                Class::PeerLost
+            }
+        }
+    }
+}
+
+/// Why a grant was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrantError {
+    /// The token is in use.
+    #[error("the grant token is in use")]
+    TokenInUse,
+    /// A region is not registered here.
+    #[error("region {region} is not registered")]
+    UnknownRegion {
+        /// The region.
+        region: RegionId,
+    },
+    /// A block lies outside its region.
+    #[error(transparent)]
+    Blocks(#[from] strided::Error),
+}

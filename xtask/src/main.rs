@@ -1,2 +1,95 @@
-//! tasks
-fn main() {}
+//! The project's own tasks. `cargo xtask ci` is what a change must pass; each of its stages
+//! also runs alone, `cargo xtask tidy` for one.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod doc_commands;
+mod error;
+mod exec;
+mod stage;
+mod tests_stage;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::stage::Stage;
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own tasks")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run every stage in order and say what each took
+    Ci(CiArgs),
+    /// Is the code formatted?
+    Fmt,
+    /// Lints, where a warning is an error
+    Clippy,
+    /// Unit, integration and doc tests
+    Test,
+    /// API documentation, where a warning is an error
+    Docs,
+    /// The rules of the house that no compiler knows
+    Tidy,
+    /// Run the commands that the pages show
+    DocCommands,
+    /// Build the benchmarks without running them
+    Benches,
+}
+
+/// Which stages `ci` runs, and whether it stops at the first that fails.
+#[derive(Args, Default)]
+struct CiArgs {
+    /// Run on after a stage that fails
+    #[arg(long)]
+    keep_going: bool,
+    /// Run this stage only (may be given more than once)
+    #[arg(long, value_name = "STAGE", conflicts_with = "skip")]
+    only: Vec<Stage>,
+    /// Leave this stage out (may be given more than once)
+    #[arg(long, value_name = "STAGE")]
+    skip: Vec<Stage>,
+}
+
+impl CiArgs {
+    fn selects(&self, stage: Stage) -> bool {
+        !self.skip.contains(&stage) && (self.only.is_empty() || self.only.contains(&stage))
+    }
+}
+
+impl Task {
+    /// A stage alone is a `ci` with only that stage.
+    fn into_args(self) -> CiArgs {
+        let stage = match self {
+            Self::Ci(args) => return args,
+            Self::Fmt => Stage::Fmt,
+            Self::Clippy => Stage::Clippy,
+            Self::Test => Stage::Test,
+            Self::Docs => Stage::Docs,
+            Self::Tidy => Stage::Tidy,
+            Self::DocCommands => Stage::DocCommands,
+            Self::Benches => Stage::Benches,
+        };
+        CiArgs { only: vec![stage], ..CiArgs::default() }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Cli::parse().task.into_args();
+    match Workspace::load().map(|workspace| ci::run(&args, &workspace)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            anstream::eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

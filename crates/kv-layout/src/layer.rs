@@ -51,7 +51,9 @@ impl Kind {
     pub fn visible_before(self, position: u64) -> Range<u64> {
         let start = match self {
             Self::Full | Self::Mla => 0,
-            Self::SlidingWindow { window } => (position + 1).saturating_sub(u64::from(window)),
+            Self::SlidingWindow { window } => {
+                position.saturating_add(1).saturating_sub(u64::from(window))
+            }
             Self::ChunkedLocal { chunk } => position - position % u64::from(chunk.max(1)),
             Self::Recurrent { .. } => position,
         };
@@ -136,6 +138,7 @@ impl Layer {
     /// Bytes that one token keeps in this layer, over all heads.
     #[must_use]
     pub fn token_bytes(&self) -> u64 {
-        u64::from(self.heads) * (u64::from(self.key_bytes) + u64::from(self.value_bytes))
+        let row = u64::from(self.key_bytes) + u64::from(self.value_bytes);
+        u64::from(self.heads).saturating_mul(row)
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,6 +70,39 @@ pub struct BlockTable {
     pub first_token: u64,
     /// Block ids, one for each `block_size` tokens from `first_token` on.
     pub ids: Arc<[u32]>,
+}
+
+impl CacheLayout {
+    /// The bytes that the layers of `group` use in each block of each region, first to last:
+    /// what a peer that may read the group's blocks may see of them.
+    #[must_use]
+    pub fn group_spans(&self, group: u32) -> BTreeMap<u32, Range<u64>> {
+        let mut spans: BTreeMap<u32, Range<u64>> = BTreeMap::new();
+        let Some(GroupLayout { block_size }) = self.groups.get(group as usize) else {
+            return spans;
+        };
+        for layer in self.layers.iter().filter(|layer| layer.group == group) {
+            let heads = layer.heads.end.saturating_sub(layer.heads.start);
+            for part in std::iter::once(&layer.key).chain(&layer.value) {
+                let end = part.end(heads, *block_size);
+                let span = spans.entry(part.region).or_insert(part.offset..end);
+                *span = span.start.min(part.offset)..span.end.max(end);
+            }
+        }
+        spans
+    }
+}
+
+impl Part {
+    /// First byte after the part, within the block.
+    fn end(&self, heads: u32, tokens: u32) -> u64 {
+        let last =
+            |count: u32, stride: u64| u64::from(count.saturating_sub(1)).saturating_mul(stride);
+        self.offset
+            .saturating_add(last(heads, self.head_stride))
+            .saturating_add(last(tokens, self.token_stride))
+            .saturating_add(u64::from(self.bytes))
+    }
 }
 
 mod regions_as_pairs {

@@ -14,10 +14,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod config;
+mod group;
 mod layer;
 mod layout;
+mod place;
+mod plan;
 
 pub use config::{ConfigError, Model};
+pub use group::{Group, GroupError, Grouping};
 pub use layer::{DType, Kind, Layer, Recurrence};
 pub use layout::{BlockTable, CacheLayout, GroupLayout, Part, PlacedLayer};
+pub use place::{PageOrder, kept_blocks};
+pub use plan::{Holding, Plan, PlanError, Side, Span, plan};

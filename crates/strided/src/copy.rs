@@ -57,7 +57,10 @@ impl BlockCopy {
     /// The contiguous pieces, lazily; the strides are those of the two regions.
     #[must_use]
     pub fn ranges(&self, source_stride: u64, target_stride: u64) -> RangePairs {
-        RangePairs { source: self.source.walk(source_stride), target: self.target.walk(target_stride) }
+        RangePairs {
+            source: self.source.walk(source_stride),
+            target: self.target.walk(target_stride),
+        }
     }
 }
 

@@ -37,9 +37,8 @@ impl Walk {
     #[must_use]
     pub fn peek(&self) -> Option<Range> {
         let id = u64::from(*self.blocks.ids().get(self.block)?);
-        let offset = id
-            .saturating_mul(self.block_stride)
-            .saturating_add(self.element_offset + self.within);
+        let offset =
+            id.saturating_mul(self.block_stride).saturating_add(self.element_offset + self.within);
         Some(Range { offset, len: self.blocks.pattern().element_len() - self.within })
     }
 

@@ -1,8 +1,10 @@
 //! Errors, one small enum per operation.
 
+use std::fmt::Display;
+
 use strided::RegionId;
 
-use crate::Transfer;
+use crate::{AgentId, Transfer};
 
 /// What the caller should do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,47 @@ pub enum RegisterError {
     Unknown,
 }
 
+/// Why an endpoint was not opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A setting that cannot work.
+    #[error("{setting} must be {rule}")]
+    Config {
+        /// Which one.
+        setting: &'static str,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// Others than this host could connect, and nobody has to prove who he is.
+    #[error("{address} is not a loopback address, and peers do not authenticate")]
+    NotLoopback {
+        /// The address.
+        address: String,
+    },
+    /// The agent is on this net already.
+    #[error("agent {} is on this net already", agent.0)]
+    AgentTaken {
+        /// The agent.
+        agent: AgentId,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {why}")]
+    System {
+        /// What it refused.
+        what: &'static str,
+        /// Its words.
+        why: String,
+    },
+}
+
+impl BindError {
+    /// Turns the system's error into this one.
+    pub(crate) fn system<E: Display>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |why| Self::System { what, why: why.to_string() }
+    }
+}
+
 /// Why a connection was not started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +111,20 @@ pub enum ConnectError {
         /// As the card has it.
         address: String,
         /// What is wrong with it.
+        why: String,
+    },
+    /// The way to the peer leaves this host, and peers do not authenticate.
+    #[error("{address} is not a loopback address, and peers do not authenticate")]
+    NotLoopback {
+        /// The address.
+        address: String,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {why}")]
+    System {
+        /// What it refused.
+        what: &'static str,
+        /// Its words.
         why: String,
     },
 }

@@ -1,17 +1,39 @@
 //! Moves registered bytes between processes.
+//!
+//! [`Endpoint`] is the contract that every provider keeps: memory is registered, a peer is
+//! connected by its [`Card`], and a [`Transfer`] reads blocks that the peer has granted.
+//! Everything is polled; nothing calls back.
+//!
+//! * [`tcp`] works everywhere: parallel streams, straight from and into registered memory.
+//! * [`loopback`] joins endpoints of one process, for tests and simulation.
+//!
+//! `unsafe` is confined to [`memory`] and the system calls of [`tcp`].
 
 #![deny(unsafe_code)]
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("transport is for Linux on x86-64 and arm64");
+
 mod endpoint;
 mod error;
+mod events;
+mod grants;
+mod ledger;
+pub mod loopback;
 #[allow(unsafe_code)]
 pub mod memory;
+mod registry;
+mod scatter;
+pub mod session;
+mod sync;
+pub mod tcp;
 
 pub use endpoint::{
     AgentId, BoundRegion, Capabilities, Card, Endpoint, Event, Fence, GrantToken, Outcome, PeerId,
     Registration, Transfer, TransferId,
 };
 pub use error::{
-    Class, ConnectError, GrantError, RegisterError, SubmitError, SubmitErrorKind, TransferError,
+    BindError, Class, ConnectError, GrantError, RegisterError, SubmitError, SubmitErrorKind,
+    TransferError,
 };
 pub use memory::Memory;

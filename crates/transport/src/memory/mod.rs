@@ -1,6 +1,12 @@
 //! Memory that movers read and write behind the compiler's back.
 
+mod host;
+mod slice;
+
 use std::ptr::NonNull;
+
+pub use host::{HostMemory, MemoryError, PageSize};
+pub(crate) use slice::Slice;
 
 /// Bytes that an endpoint may read and write while others hold the same memory.
 ///

@@ -1,0 +1,70 @@
+//! How a command fails: one clear line, what to do about it, and an exit code that means
+//! something.
+
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+
+/// Whose fault it is, as the exit code tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// Something went wrong that none of the others names.
+    Failed = 1,
+    /// Wrong usage or input.
+    Input = 2,
+    /// The request is sound and not supported.
+    Unsupported = 3,
+    /// Bytes arrived wrong.
+    Bytes = 4,
+    /// A peer or an address cannot be used.
+    Peer = 5,
+}
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl ToString) -> Self {
+        Self { code, message: message.to_string(), hint: None }
+    }
+
+    /// Wrong usage or input.
+    pub(crate) fn input(message: impl ToString) -> Self {
+        Self::new(Code::Input, message)
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn hint(mut self, hint: impl ToString) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// On standard error; as JSON where that was asked for.
+    pub(crate) fn print(&self, json: bool) {
+        if json {
+            let value = serde_json::json!({
+                "error": self.message,
+                "hint": self.hint,
+                "exit_code": self.code as u8,
+            });
+            anstream::eprintln!("{value}");
+            return;
+        }
+        let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+        let dim = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
+        anstream::eprintln!("{red}error{red:#}: {}", self.message);
+        if let Some(hint) = &self.hint {
+            anstream::eprintln!("{dim} help{dim:#}: {hint}");
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code as u8)
+    }
+}

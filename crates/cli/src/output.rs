@@ -1,0 +1,68 @@
+//! Numbers and tables as people read them.
+
+use std::fmt::Write;
+
+use anstyle::Style;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// `12345` as `12,345`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Bytes in the largest binary unit that leaves at least one of it.
+pub(crate) fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    #[allow(clippy::cast_precision_loss, reason = "four digits are shown")]
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if unit == 0 || value.fract() == 0.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// `part` of `whole` in per cent.
+#[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    format!("{:.1} %", 100.0 * part as f64 / whole as f64)
+}
+
+/// A table without lines, numbers to the right: all columns but those in `left`.
+pub(crate) fn table(header: &[&str], left: &[usize], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.iter().copied())
+        .add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let right = !left.contains(&index);
+        column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
+        column.set_padding((2, 0));
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// A headline.
+pub(crate) fn title(text: &str) {
+    let bold = Style::new().bold();
+    anstream::println!("{bold}{text}{bold:#}");
+}

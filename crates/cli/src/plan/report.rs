@@ -1,0 +1,226 @@
+//! The figures of one plan, computed by the planner itself.
+
+use kv_layout::baseline::{self, Moved};
+use kv_layout::{
+    BlockTable, CacheLayout, Group, GroupError, Grouping, Holding, Kind, Model, PageOrder, Plan,
+    Span, kept_blocks, plan,
+};
+use serde::Serialize;
+use strided::MergeRuns;
+
+use crate::failure::{Code, Failure};
+
+/// All that `kvferry plan` tells.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) model_type: String,
+    pub(crate) dtype: String,
+    pub(crate) tokens: u64,
+    pub(crate) resume_at: u64,
+    pub(crate) block_size: u32,
+    pub(crate) layers: Vec<LayerRow>,
+    pub(crate) groups: Vec<GroupRow>,
+    pub(crate) regions: Vec<RegionRow>,
+    pub(crate) schemes: Schemes,
+}
+
+/// One layer: blocks are counted from the start of the sequence.
+#[derive(Debug, Serialize)]
+pub(crate) struct LayerRow {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) kind: Kind,
+    pub(crate) group: u32,
+    pub(crate) blocks: u64,
+    pub(crate) first_moved: u64,
+    pub(crate) moved: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct GroupRow {
+    #[serde(flatten)]
+    pub(crate) kind: Kind,
+    pub(crate) layers: usize,
+    pub(crate) block_size: u32,
+    /// Blocks that each side keeps of the prompt.
+    pub(crate) kept: u64,
+    /// Blocks that move.
+    pub(crate) moved: u64,
+    /// Index of the first of them, from the start of the sequence.
+    pub(crate) first_moved: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct RegionRow {
+    pub(crate) page_bytes: u64,
+    /// Layers that keep their pages here, one for each group at most.
+    pub(crate) layers: usize,
+}
+
+/// The three ways side by side.
+#[derive(Debug, Serialize)]
+pub(crate) struct Schemes {
+    pub(crate) all_full: Scheme,
+    pub(crate) flat_hybrid: Scheme,
+    pub(crate) exact: Scheme,
+    /// Ranges of the exact plan once runs are merged, when block ids are contiguous.
+    pub(crate) exact_merged: Scheme,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Scheme {
+    pub(crate) ranges_joint: u64,
+    pub(crate) ranges_apart: u64,
+    pub(crate) bytes: u64,
+}
+
+impl From<Moved> for Scheme {
+    fn from(moved: Moved) -> Self {
+        let Moved { ranges_joint, ranges_apart, bytes, .. } = moved;
+        Self { ranges_joint, ranges_apart, bytes }
+    }
+}
+
+impl Report {
+    pub(crate) fn new(model: &Model, block_size: u32, tokens: u64) -> Result<Self, Failure> {
+        let grouping = Grouping::new(model, block_size).map_err(from_group_error)?;
+        let resume_at = tokens - 1;
+        let joint = Planned::new(model, &grouping, PageOrder::Joint, tokens)?;
+        let apart = Planned::new(model, &grouping, PageOrder::Apart, tokens)?;
+        let groups: Vec<GroupRow> =
+            grouping.groups.iter().map(|group| group_row(group, tokens)).collect();
+        let scheme = |count: fn(&Planned) -> u64| Scheme {
+            ranges_joint: count(&joint),
+            ranges_apart: count(&apart),
+            bytes: joint.plan.bytes(),
+        };
+        let schemes = Schemes {
+            all_full: baseline::all_full(model, block_size, tokens).into(),
+            flat_hybrid: baseline::flat_hybrid(model, &grouping, tokens).into(),
+            exact: scheme(Planned::ranges),
+            exact_merged: scheme(Planned::merged_ranges),
+        };
+        Ok(Self {
+            model_type: model.model_type.clone(),
+            dtype: model.dtype.to_string(),
+            tokens,
+            resume_at,
+            block_size,
+            layers: layer_rows(model, &grouping, &groups, tokens),
+            regions: region_rows(&grouping),
+            groups,
+            schemes,
+        })
+    }
+}
+
+/// A plan between two equal engines whose block ids are contiguous.
+struct Planned {
+    layout: CacheLayout,
+    plan: Plan,
+}
+
+impl Planned {
+    fn new(
+        model: &Model,
+        grouping: &Grouping,
+        order: PageOrder,
+        tokens: u64,
+    ) -> Result<Self, Failure> {
+        let mut tables = Vec::new();
+        let mut next = 1_u32;
+        for group in &grouping.groups {
+            let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
+            let end = u32::try_from(kept.end - kept.start).ok().and_then(|n| next.checked_add(n));
+            let end = end.ok_or_else(|| too_many(tokens))?;
+            let ids: Vec<u32> = (next..end).collect();
+            tables.push(BlockTable::from_block(kept.start, group.block_size, ids));
+            next = end;
+        }
+        let layout = CacheLayout::new(model, grouping, order, next);
+        let side = Holding { layout: &layout, tables: &tables };
+        let span = Span { valid: tokens, resume_at: tokens - 1 };
+        let plan = plan(side, side, span).map_err(|why| Failure::new(Code::Failed, why))?;
+        Ok(Self { layout, plan })
+    }
+
+    fn copies(&self) -> impl Iterator<Item = strided::RangePairs> + '_ {
+        self.plan.copies.iter().map(|copy| {
+            let stride = |blocks: &strided::Blocks| {
+                self.layout.regions[blocks.region().0 as usize].block_stride
+            };
+            copy.ranges(stride(copy.source()), stride(copy.target()))
+        })
+    }
+
+    fn ranges(&self) -> u64 {
+        self.copies().map(|ranges| ranges.count() as u64).sum()
+    }
+
+    fn merged_ranges(&self) -> u64 {
+        self.copies().map(|ranges| MergeRuns::merged(ranges).count() as u64).sum()
+    }
+}
+
+fn too_many(tokens: u64) -> Failure {
+    Failure::input(format!("{tokens} tokens need more blocks than 32-bit ids can name"))
+        .hint("use fewer --tokens or a larger --block-size")
+}
+
+pub(crate) fn from_group_error(why: GroupError) -> Failure {
+    match why {
+        GroupError::Recurrent { .. } => Failure::new(Code::Unsupported, why),
+        _ => Failure::input(why),
+    }
+}
+
+/// Blocks that hold a token visible from the last position on.
+fn moved_blocks(kind: Kind, block_size: u32, tokens: u64) -> std::ops::Range<u64> {
+    let visible = kind.visible_before(tokens - 1);
+    let block_size = u64::from(block_size);
+    let start = visible.start / block_size;
+    if visible.is_empty() { start..start } else { start..visible.end.div_ceil(block_size) }
+}
+
+fn group_row(group: &Group, tokens: u64) -> GroupRow {
+    let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
+    let moved = moved_blocks(group.kind, group.block_size, tokens);
+    GroupRow {
+        kind: group.kind,
+        layers: group.layers.len(),
+        block_size: group.block_size,
+        kept: kept.end - kept.start,
+        moved: moved.end - moved.start,
+        first_moved: moved.start,
+    }
+}
+
+fn layer_rows(
+    model: &Model,
+    grouping: &Grouping,
+    groups: &[GroupRow],
+    tokens: u64,
+) -> Vec<LayerRow> {
+    let group_of = |layer| grouping.groups.iter().position(|group| group.layers.contains(&layer));
+    let row = |(index, layer): (usize, &kv_layout::Layer)| {
+        let group = group_of(index)?;
+        let row = &groups[group];
+        Some(LayerRow {
+            name: layer.name.clone(),
+            kind: layer.kind,
+            group: u32::try_from(group).ok()?,
+            blocks: tokens.div_ceil(u64::from(row.block_size)),
+            first_moved: row.first_moved,
+            moved: row.moved,
+        })
+    };
+    model.layers.iter().enumerate().filter_map(row).collect()
+}
+
+fn region_rows(grouping: &Grouping) -> Vec<RegionRow> {
+    let row = |(slot, &page_bytes): (usize, &u64)| RegionRow {
+        page_bytes,
+        layers: grouping.groups.iter().filter(|group| slot < group.layers.len()).count(),
+    };
+    grouping.slot_bytes.iter().enumerate().map(row).collect()
+}

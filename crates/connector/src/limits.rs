@@ -1,0 +1,50 @@
+//! What a peer may send at most, and how a list is cut off before it is built.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+/// Ranks of one engine, and so readers of one claim.
+pub const MAX_RANKS: u32 = 4096;
+/// KV cache groups, and so block tables of one lease.
+pub const MAX_GROUPS: usize = 64;
+/// Bytes of a request id.
+pub const MAX_REQUEST_ID: usize = 256;
+/// Bytes of any other name or address.
+pub const MAX_NAME: usize = 1024;
+/// Claims that one lease takes in its life, ended ones included.
+pub const MAX_CLAIMS: usize = 64;
+/// Requests of one peer that wait for their lease to be granted.
+pub const MAX_EARLY: usize = 256;
+
+/// Deserializes a list of at most `MAX` elements; a longer one is an error at element `MAX`.
+pub(crate) fn at_most<'de, D, T, C, const MAX: usize>(from: D) -> Result<C, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+    C: FromIterator<T>,
+{
+    from.deserialize_seq(AtMost::<T, MAX>(PhantomData)).map(|list| list.into_iter().collect())
+}
+
+struct AtMost<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for AtMost<T, MAX> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX} elements")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = from.next_element()? {
+            if list.len() == MAX {
+                return Err(A::Error::invalid_length(MAX + 1, &self));
+            }
+            list.push(element);
+        }
+        Ok(list)
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the rules of one hand-off, and of two and more workers against each other.
+
+mod codec;
+mod digest;
+mod handshake;
+mod pair;
+mod params;
+mod random;
+mod receives;
+mod scheduler;
+mod sends;
+mod support;
+mod world;

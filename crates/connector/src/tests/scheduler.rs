@@ -1,0 +1,53 @@
+use kv_layout::BlockTable;
+
+use super::support::{D, P, lease_id, prompt, request};
+use crate::params::{Address, ParamsError};
+use crate::{ClaimId, FinishError, Finished, Nonce, Rank, Scheduler};
+
+fn scheduler(tp_size: u32) -> Scheduler {
+    let address = Address { engine_id: "p".into(), host: "h".into(), port: 1, tp_size };
+    Scheduler::new(P.engine, address).unwrap()
+}
+
+fn finished(tables: usize, blocks: u32) -> Finished {
+    let table = BlockTable { first_token: 0, ids: (0..blocks).collect() };
+    let tables = vec![table; tables].into();
+    Finished { request: request("prompt"), nonce: Nonce(1), prompt: prompt(), tables }
+}
+
+#[test]
+fn freed_when_every_rank_has_freed() {
+    let mut p = scheduler(2);
+    let (lease, _) = p.finish(finished(1, 3)).unwrap();
+    assert_eq!(lease.id, lease_id(1));
+    assert_eq!(p.finish(finished(1, 3)), Err(FinishError::Duplicate));
+    assert!(!p.freed(&lease.id, Rank(1)));
+    assert!(!p.freed(&lease.id, Rank(1)), "the same rank twice counts once");
+    assert_eq!(p.leases(), 1);
+    assert!(p.freed(&lease.id, Rank(0)));
+    assert!(!p.freed(&lease.id, Rank(0)), "true only once");
+    assert_eq!(p.leases(), 0);
+}
+
+#[test]
+fn decode_reads_what_prefill_wrote() {
+    let (_, params) = scheduler(2).finish(finished(1, 3)).unwrap();
+    let address = Address { engine_id: "d".into(), host: "h".into(), port: 1, tp_size: 1 };
+    let d = Scheduler::new(D.engine, address).unwrap();
+    let admitted = d.admit(request("answer"), &params.to_json()).unwrap();
+    let claim = ClaimId { lease: lease_id(1), engine: D.engine, request: request("answer") };
+    assert_eq!(admitted.claim, claim);
+    assert_eq!((admitted.tokens, admitted.address.tp_size), (3, 2));
+}
+
+#[test]
+fn what_no_peer_would_take() {
+    let mut p = scheduler(1);
+    let size = |tables, blocks| Err(FinishError::Size { tables, blocks });
+    assert_eq!(p.finish(finished(65, 0)), size(65, 0));
+    assert_eq!(p.finish(finished(2, 2_100_000)), size(2, 4_200_000));
+    assert_eq!(p.leases(), 0);
+    let address = Address { engine_id: "p".into(), host: String::new(), port: 1, tp_size: 1 };
+    let refused = Scheduler::new(P.engine, address).unwrap_err();
+    assert!(matches!(refused, ParamsError::Field { field: "remote_host", .. }));
+}

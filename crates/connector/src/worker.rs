@@ -1,0 +1,139 @@
+use crate::bounds::{Bounds, BoundsError, Time};
+use crate::ids::{Peer, Rank};
+use crate::io::{Action, Event, Input, Outbox};
+use crate::message::{Body, Message};
+use crate::receives::Receives;
+use crate::sends::Sends;
+
+/// The hand-off at one worker: as P it keeps leases, as D it fetches requests. Routes only.
+///
+/// Feed it [inputs](Input) with the time, then take [actions](Action) and [events](Event)
+/// until there are none; call [`handle_timeout`](Self::handle_timeout) when the time of
+/// [`poll_timeout`](Self::poll_timeout) has come. The same inputs give the same outputs.
+#[derive(Debug)]
+pub struct Worker {
+    me: Peer,
+    now: Time,
+    sends: Sends,
+    receives: Receives,
+    out: Outbox,
+    misdirected: u64,
+}
+
+/// What a worker holds. All but the two totals are 0 at rest; anything else is a leak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// P: leases whose blocks are kept.
+    pub leases: usize,
+    /// P: claims that live.
+    pub claims: usize,
+    /// P: read tokens that are not yet reported revoked.
+    pub tokens: usize,
+    /// P: requests that wait for their lease.
+    pub early: usize,
+    /// D: requests under way.
+    pub receives: usize,
+    /// P, total: requests answered `over` or `unknown`.
+    pub refused: u64,
+    /// Total: messages from or for another life of an engine or an agent.
+    pub misdirected: u64,
+}
+
+impl Worker {
+    /// A worker at rest. `seed` is 32 random bytes, drawn anew at each start and kept secret:
+    /// read tokens come from it.
+    ///
+    /// # Errors
+    /// Bounds under which no hand-off could succeed.
+    pub fn new(me: Peer, rank: Rank, bounds: Bounds, seed: [u8; 32]) -> Result<Self, BoundsError> {
+        let bounds = bounds.checked()?;
+        Ok(Self {
+            me,
+            now: Time::ZERO,
+            sends: Sends::new(bounds, seed),
+            receives: Receives::new(bounds, rank),
+            out: Outbox::new(me.agent),
+            misdirected: 0,
+        })
+    }
+
+    /// Takes one input. What was due before `now` happens first: nothing late revives what
+    /// has ended. A time before the last one counts as the last one.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.handle_timeout(now);
+        let (now, out) = (self.now, &mut self.out);
+        match input {
+            Input::Lease(lease) => self.sends.lease(now, lease, out),
+            Input::Message { from, message } => self.message(from, message),
+            Input::PeerLost(agent) => {
+                self.sends.peer_lost(now, agent, out);
+                self.receives.peer_lost(agent, out);
+            }
+            Input::Revoked(token) => self.sends.revoked(token, out),
+            Input::Start(start) => self.receives.start(now, start, out),
+            Input::ReadsDone(claim) => self.receives.reads_done(now, &claim, out),
+            Input::ReadsFailed(claim) => self.receives.reads_failed(&claim, out),
+            Input::Abort(claim) => self.receives.abort(&claim, out),
+        }
+    }
+
+    /// A peer speaks for itself, its own engine and to this life of this worker, or in vain.
+    fn message(&mut self, from: Peer, message: Message) {
+        let Message { from: agent, to, claim, body } = message;
+        let (them, us) = match body {
+            Body::Request(_) => (claim.engine, claim.lease.engine),
+            Body::Answer(_) => (claim.lease.engine, claim.engine),
+        };
+        let from_them = Peer { engine: them, agent } == from;
+        let to_us = Peer { engine: us, agent: to } == self.me;
+        self.misdirected += u64::from(!from_them || !to_us);
+        match body {
+            _ if !from_them => {}
+            Body::Request(_) if !to_us => self.sends.refuse(agent, &claim, &mut self.out),
+            Body::Request(request) => {
+                self.sends.request(self.now, agent, &claim, request, &mut self.out);
+            }
+            Body::Answer(answer) if to_us => {
+                self.receives.answer(self.now, agent, &claim, answer, &mut self.out);
+            }
+            Body::Answer(_) => {}
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.sends.expire(self.now, &mut self.out);
+        self.receives.expire(self.now, &mut self.out);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.sends.next().into_iter().chain(self.receives.next()).min()
+    }
+
+    /// The next thing to do, in the order in which it must be done.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
+    }
+
+    /// The next thing that the engine must know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.events.pop_front()
+    }
+
+    /// What it holds now, for metrics and leak checks.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            leases: self.sends.leases(),
+            claims: self.sends.claims(),
+            tokens: self.sends.tokens(),
+            early: self.sends.early(),
+            receives: self.receives.len(),
+            refused: self.sends.refused(),
+            misdirected: self.misdirected,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+use std::fmt;
+
+/// Which of the two engines an error speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The engine that has the KV cache.
+    Source,
+    /// The engine that wants it.
+    Target,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Target => "target",
+        })
+    }
+}
+
+/// Why two engines cannot hand over a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The target wants to resume after tokens that the source has not computed.
+    #[error("resume_at: the target resumes at {resume_at}, the source has tokens 0..{valid}")]
+    NotValid {
+        /// First position that the target computes.
+        resume_at: u64,
+        /// Tokens that the source has.
+        valid: u64,
+    },
+    /// One block table for each group is needed.
+    #[error("tables: the {side} has {groups} groups but {tables} block tables")]
+    Tables {
+        /// Whose.
+        side: Side,
+        /// Groups of its layout.
+        groups: usize,
+        /// Tables given.
+        tables: usize,
+    },
+    /// The source does not have a layer that the target keeps.
+    #[error("{layer}: the target keeps it, the source has no layer of that name")]
+    MissingLayer {
+        /// Its name.
+        layer: String,
+    },
+    /// A fact of a layer that must be equal is not.
+    #[error("{layer}: {field}: the source has {source_value}, the target {target_value}")]
+    Differs {
+        /// The layer's name.
+        layer: String,
+        /// What differs.
+        field: &'static str,
+        /// The source's value.
+        source_value: String,
+        /// The target's value.
+        target_value: String,
+    },
+    /// A difference that can be planned in principle and is not yet.
+    #[error(
+        "{layer}: {field}: the source has {source_value}, the target {target_value}: not supported yet"
+    )]
+    NotYet {
+        /// The layer's name.
+        layer: String,
+        /// What differs.
+        field: &'static str,
+        /// The source's value.
+        source_value: String,
+        /// The target's value.
+        target_value: String,
+    },
+    /// Recurrent state is not planned yet.
+    #[error("recurrent layers: not supported yet ({layer})")]
+    Recurrent {
+        /// The first such layer.
+        layer: String,
+    },
+    /// A block table does not start where a block starts.
+    #[error(
+        "group {group}: the {side}'s table starts at token {first_token}, inside a block of {block_size}"
+    )]
+    Misaligned {
+        /// Whose.
+        side: Side,
+        /// Index of the group.
+        group: u32,
+        /// Where the table starts.
+        first_token: u64,
+        /// Tokens per block.
+        block_size: u32,
+    },
+    /// A block that is needed is not in the table.
+    #[error(
+        "group {group}: tokens {wanted_start}..{wanted_end} are needed, the {side}'s table holds \
+         {held_start}..{held_end}"
+    )]
+    NotHeld {
+        /// Whose.
+        side: Side,
+        /// Index of the group.
+        group: u32,
+        /// First token needed.
+        wanted_start: u64,
+        /// Token after the last one needed.
+        wanted_end: u64,
+        /// First token of the table.
+        held_start: u64,
+        /// Token after the last one of the table.
+        held_end: u64,
+    },
+    /// A layout that contradicts itself.
+    #[error("{layer}: {field} {value} is not in the {side}'s layout")]
+    Layout {
+        /// Whose.
+        side: Side,
+        /// The layer's name.
+        layer: String,
+        /// What is missing.
+        field: &'static str,
+        /// Its index.
+        value: u32,
+    },
+    /// A layer whose bytes or blocks lie outside their region.
+    #[error("{layer}: the {side}'s layout: {why}")]
+    Bytes {
+        /// Whose.
+        side: Side,
+        /// The layer's name.
+        layer: String,
+        /// What is wrong.
+        why: strided::Error,
+    },
+    /// A part that no pattern can describe.
+    #[error(transparent)]
+    Pattern(#[from] strided::Error),
+}
+
+impl PlanError {
+    /// Whether the pair could be planned by a later version: the request is sound.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::NotYet { .. } | Self::Recurrent { .. })
+    }
+
+    /// Refuses two values that must be equal.
+    pub(super) fn differs<T: PartialEq + ToString>(
+        layer: &str,
+        field: &'static str,
+        source: T,
+        target: T,
+    ) -> Result<(), Self> {
+        if source == target {
+            return Ok(());
+        }
+        Err(Self::Differs {
+            layer: layer.to_owned(),
+            field,
+            source_value: source.to_string(),
+            target_value: target.to_string(),
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! One agent: its state machine, its endpoint, and the task that drives both.
+
+mod driver;
+mod links;
+mod reads;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use connector::handshake::Handshake;
+use connector::message::Message;
+use connector::{
+    AgentEpoch, ClaimId, Counts, EngineEpoch, Failure, Lease, Offer, Peer, Rank, ReadToken, Start,
+    Worker,
+};
+use strided::BlockCopy;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use transport::session::{Channel, Hello, Role, VERSIONS};
+use transport::tcp::{TcpConfig, TcpEndpoint};
+use transport::{AgentId, Card, ConnectError, Endpoint};
+
+use crate::{Config, Engine, StartError};
+pub(crate) use driver::FreedLease;
+pub(crate) use links::{Link, attach};
+
+/// What the driver is asked to do or told.
+pub(crate) enum Command {
+    /// A control channel is open.
+    Attach { peer: Peer, card: Option<Card>, link: Link, reply: oneshot::Sender<Attached> },
+    /// A message came over it.
+    Heard { from: Peer, message: Message },
+    /// It is closed.
+    Closed { agent: AgentEpoch, link: u64 },
+    /// P: keep the blocks of a lease.
+    Lease(Lease),
+    /// D: claim a lease.
+    Claim { start: Start, reply: oneshot::Sender<Result<Vec<Offer>, Failure>> },
+    /// D: read what was offered, then commit.
+    Read { claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended> },
+    /// D: the request is no longer wanted.
+    Abort(ClaimId),
+    /// What the machine holds.
+    Counts(oneshot::Sender<Counts>),
+}
+
+/// Whether the peer's endpoint could be dialled.
+pub(crate) type Attached = Result<(), ConnectError>;
+
+/// How a claim ended: `Ok(None)` when it was given up as wished.
+pub(crate) type Ended = Result<(), Option<Failure>>;
+
+/// What to read from one peer.
+pub(crate) struct Read {
+    pub(crate) peer: AgentEpoch,
+    pub(crate) token: ReadToken,
+    pub(crate) copies: Vec<BlockCopy>,
+}
+
+/// Commands that may wait for the driver.
+const QUEUE: usize = 1024;
+
+/// A running agent; dropping it stops the driver and closes every channel.
+pub(crate) struct Agent {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) hello: Hello,
+    pub(crate) handshake: Handshake,
+    _driver: AbortOnDrop,
+}
+
+impl Agent {
+    /// Opens the endpoint, registers the engine's memory and starts the driver. Data channels
+    /// listen at a free port of `listen`'s address.
+    pub(crate) fn start(
+        config: &Config,
+        engine: &Engine,
+        role: Role,
+        freed: Option<mpsc::UnboundedSender<FreedLease>>,
+    ) -> Result<Self, StartError> {
+        let me = Peer { engine: EngineEpoch(random_u64()?), agent: AgentEpoch(random_u64()?) };
+        let data = SocketAddr::new(config.listen.ip(), 0);
+        let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
+        tcp.streams = config.streams.unwrap_or(tcp.streams);
+        let mut endpoint = TcpEndpoint::bind(tcp)?;
+        endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
+        let handshake = engine.handshake(me, &endpoint.card());
+        let worker = Worker::new(me, Rank(0), config.bounds, random()?)?;
+        let (commands, inbox) = mpsc::channel(QUEUE);
+        let driver = driver::Driver::new(worker, Box::new(endpoint), &engine.layout, config, freed);
+        let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
+        let hello = Hello {
+            versions: VERSIONS,
+            role,
+            channel: Channel::Control,
+            stream: 0,
+            streams: 1,
+            engine: me.engine.0,
+            agent: AgentId(me.agent.0),
+            random: random()?,
+        };
+        Ok(Self { commands, hello, handshake, _driver: driver })
+    }
+
+    /// What the agent holds; `None` once it has stopped.
+    pub(crate) async fn counts(&self) -> Option<Counts> {
+        let (reply, counts) = oneshot::channel();
+        self.commands.send(Command::Counts(reply)).await.ok()?;
+        counts.await.ok()
+    }
+}
+
+/// Random bytes from the system.
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes)
+}
+
+/// 64 random bits.
+pub(crate) fn random_u64() -> std::io::Result<u64> {
+    random().map(u64::from_le_bytes)
+}
+
+/// A task that ends with its owner.
+pub(crate) struct AbortOnDrop(pub(crate) JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,286 @@
+//! The task that carries inputs, actions and events between the machine and the world.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use connector::{
+    Action, AgentEpoch, ClaimId, Event, Failure, Input, LeaseId, Offer, Peer, Why, Worker,
+};
+use kv_layout::{BlockTable, CacheLayout};
+use strided::{Blocks, Pattern, RegionId};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+use transport::{AgentId, Card, Endpoint, Event as Moved, GrantToken, PeerId};
+
+use super::reads::Reads;
+use super::{Attached, Command, Ended, Link, Read};
+use crate::Config;
+
+/// A lease whose blocks may be reused.
+pub(crate) type FreedLease = (LeaseId, Why);
+
+/// A peer with an open control channel.
+struct Neighbour {
+    link: Link,
+    /// D: its data endpoint.
+    data: Option<PeerId>,
+}
+
+/// Who waits for what of a claim.
+enum Waiting {
+    Offer(oneshot::Sender<Result<Vec<Offer>, Failure>>),
+    Reading(oneshot::Sender<Ended>),
+    /// Offered, and the engine has not said yet what to read.
+    Nobody,
+}
+
+pub(super) struct Driver {
+    worker: Worker,
+    endpoint: Box<dyn Endpoint>,
+    layout: CacheLayout,
+    started: Instant,
+    neighbours: BTreeMap<AgentEpoch, Neighbour>,
+    reads: Reads,
+    waiting: BTreeMap<ClaimId, Waiting>,
+    freed: Option<mpsc::UnboundedSender<FreedLease>>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        worker: Worker,
+        endpoint: Box<dyn Endpoint>,
+        layout: &CacheLayout,
+        config: &Config,
+        freed: Option<mpsc::UnboundedSender<FreedLease>>,
+    ) -> Self {
+        Self {
+            worker,
+            endpoint,
+            layout: layout.clone(),
+            started: Instant::now(),
+            neighbours: BTreeMap::new(),
+            reads: Reads::new(config.read_timeout),
+            waiting: BTreeMap::new(),
+            freed,
+        }
+    }
+
+    /// The driver's loop, until every sender of commands is gone.
+    pub(super) fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+    ) -> std::io::Result<impl Future<Output = ()> + Send> {
+        let ready = self.endpoint.ready_fd().try_clone_to_owned()?;
+        #[expect(
+            deprecated,
+            reason = "unsound for types that lie about their descriptor, which an OwnedFd cannot"
+        )]
+        let ready = AsyncFd::new(ready)?;
+        Ok(async move {
+            loop {
+                let due = self.worker.poll_timeout().map(|time| self.started + time);
+                tokio::select! {
+                    command = inbox.recv() => match command {
+                        Some(command) => self.command(command),
+                        None => return,
+                    },
+                    () = readable(&ready) => self.moved(),
+                    () = sleep_until(due) => self.worker.handle_timeout(self.started.elapsed()),
+                }
+                self.settle();
+            }
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn input(&mut self, input: Input) {
+        self.worker.handle(self.now(), input);
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Attach { peer, card, link, reply } => {
+                let _ = reply.send(self.attach(peer, card.as_ref(), link));
+            }
+            Command::Heard { from, message } => self.input(Input::Message { from, message }),
+            Command::Closed { agent, link } => {
+                if self.neighbours.get(&agent).is_some_and(|near| near.link.id == link) {
+                    self.lose(agent);
+                }
+            }
+            Command::Lease(lease) => self.input(Input::Lease(lease)),
+            Command::Claim { start, reply } => {
+                self.waiting.insert(start.claim.clone(), Waiting::Offer(reply));
+                self.input(Input::Start(start));
+            }
+            Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
+            Command::Abort(claim) => self.input(Input::Abort(claim)),
+            Command::Counts(reply) => {
+                let _ = reply.send(self.worker.counts());
+            }
+        }
+    }
+
+    fn attach(&mut self, peer: Peer, card: Option<&Card>, link: Link) -> Attached {
+        let data = card.map(|card| self.endpoint.connect(card)).transpose()?;
+        self.neighbours.insert(peer.agent, Neighbour { link, data });
+        Ok(())
+    }
+
+    fn read(&mut self, claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended>) {
+        let Some(waiting @ Waiting::Nobody) = self.waiting.get_mut(&claim) else {
+            let _ = reply.send(Err(Some(Failure::Over)));
+            return;
+        };
+        *waiting = Waiting::Reading(reply);
+        let data = |read: Read| (self.neighbours.get(&read.peer).and_then(|near| near.data), read);
+        let reads = reads.into_iter().map(data).collect();
+        if let Some(input) = self.reads.start(self.endpoint.as_mut(), &claim, reads) {
+            self.input(input);
+        }
+    }
+
+    fn lose(&mut self, agent: AgentEpoch) {
+        if let Some(Neighbour { data, .. }) = self.neighbours.remove(&agent) {
+            tracing::info!(agent = agent.0, "peer lost");
+            data.into_iter().for_each(|peer| self.endpoint.disconnect(peer));
+            self.input(Input::PeerLost(agent));
+        }
+    }
+
+    /// Takes what the endpoint has to tell.
+    fn moved(&mut self) {
+        let mut events = Vec::new();
+        self.endpoint.poll(&mut events);
+        for event in events {
+            match event {
+                Moved::Completion { id, outcome } => {
+                    let told = self.reads.completed(self.endpoint.as_mut(), id, &outcome);
+                    told.into_iter().for_each(|input| self.input(input));
+                }
+                Moved::PeerDown { peer, why } => {
+                    tracing::info!(peer = peer.0, %why, "data channels lost");
+                    let of = |near: &Neighbour| near.data == Some(peer);
+                    let agent = self.neighbours.iter().find(|(_, near)| of(near));
+                    if let Some(agent) = agent.map(|(&agent, _)| agent) {
+                        self.lose(agent);
+                    }
+                }
+                Moved::Revoked { token } => {
+                    self.input(Input::Revoked(connector::ReadToken(token.0)))
+                }
+                Moved::Overdue { id } => tracing::warn!(transfer = id.0, "a read is overdue"),
+                Moved::Fenced { peer } => tracing::info!(peer = peer.0, "peer fenced"),
+                _ => {}
+            }
+        }
+    }
+
+    /// Does what the machine decided, until it has nothing more to say.
+    fn settle(&mut self) {
+        loop {
+            if let Some(action) = self.worker.poll_action() {
+                self.act(action);
+            } else if let Some(event) = self.worker.poll_event() {
+                self.tell(event);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(message) => {
+                let agent = message.to;
+                let Some(near) = self.neighbours.get(&agent) else { return };
+                if near.link.messages.try_send(message).is_err() {
+                    self.lose(agent);
+                }
+            }
+            Action::Grant { reader, token, tables } => {
+                let blocks = granted(&self.layout, &tables);
+                let (reader, token) = (AgentId(reader.0), GrantToken(token.0));
+                if let Err(why) = self.endpoint.grant(reader, token, blocks) {
+                    // The reader will be told that nothing is granted, and D will try again.
+                    tracing::error!(%why, "blocks cannot be granted");
+                }
+            }
+            Action::Revoke { token } => self.endpoint.revoke(GrantToken(token.0)),
+            Action::StopReads { claim } => {
+                if let Some(input) = self.reads.stop(self.endpoint.as_mut(), &claim) {
+                    self.input(input);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        match event {
+            Event::Freed { lease, why } => {
+                if let Some(freed) = &self.freed {
+                    let _ = freed.send((lease, why));
+                }
+            }
+            Event::Offered { claim, offers } => self.offered(claim, offers),
+            Event::Received { claim } => self.ended(&claim, Ok(())),
+            Event::Failed { claim, failure } => self.ended(&claim, Err(Some(failure))),
+            Event::Released { claim } => self.ended(&claim, Err(None)),
+        }
+    }
+
+    fn offered(&mut self, claim: ClaimId, offers: Vec<Offer>) {
+        let waiting = self.waiting.insert(claim.clone(), Waiting::Nobody);
+        let Some(Waiting::Offer(reply)) = waiting else { return };
+        if reply.send(Ok(offers)).is_err() {
+            self.input(Input::Abort(claim));
+        }
+    }
+
+    fn ended(&mut self, claim: &ClaimId, ended: Ended) {
+        match self.waiting.remove(claim) {
+            Some(Waiting::Reading(reply)) => {
+                let _ = reply.send(ended);
+            }
+            Some(Waiting::Offer(reply)) => {
+                let _ = reply.send(Err(ended.err().flatten().unwrap_or(Failure::Over)));
+            }
+            Some(Waiting::Nobody) | None => {}
+        }
+    }
+}
+
+/// The pages of a lease, as the endpoint must allow them.
+fn granted(layout: &CacheLayout, tables: &[BlockTable]) -> Vec<Blocks> {
+    let mut blocks = Vec::new();
+    for (group, table) in (0_u32..).zip(tables) {
+        for (region, span) in layout.group_spans(group) {
+            let page = Pattern::contiguous(span.start, span.end - span.start);
+            let pages =
+                page.and_then(|page| Blocks::new(RegionId(region), table.ids.clone(), page));
+            blocks.extend(pages);
+        }
+    }
+    blocks
+}
+
+/// Returns when the endpoint has events. The readiness is cleared before they are taken, so
+/// that what comes in between shows again.
+async fn readable(ready: &AsyncFd<OwnedFd>) {
+    match ready.readable().await {
+        Ok(mut guard) => guard.clear_ready(),
+        // The runtime is going away, and this task with it.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,36 @@
+//! The control channel: a hello, a handshake body, then frames.
+
+mod frames;
+mod open;
+
+pub(crate) use frames::{Inbound, Outbound};
+pub(crate) use open::{Opened, accept, dial};
+
+use std::time::Duration;
+
+/// A peer says who it is within this time or is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Why a control channel could not be opened or broke.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The network's answer.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The peer did not say who it is in time.
+    #[error("no handshake within {} s", HANDSHAKE.as_secs())]
+    Slow,
+    /// The peer is not kvferry, or of a version that does not meet ours.
+    #[error("the peer is not kvferry: {0}")]
+    Hello(#[from] transport::session::HelloError),
+    /// A peer in a part that cannot be used here.
+    #[error("the peer's part or channel is not what is expected here")]
+    Part,
+    /// The handshake body is not acceptable.
+    #[error(transparent)]
+    Handshake(#[from] connector::handshake::HandshakeError),
+    /// A frame that is no message.
+    #[error(transparent)]
+    Frame(#[from] connector::codec::CodecError),
+}

@@ -1,0 +1,98 @@
+//! From a fresh socket to a known peer.
+
+use connector::handshake::{Handshake, HandshakeError, MAX_BODY};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+
+use super::{ControlError, HANDSHAKE, Inbound, Outbound};
+
+/// A control channel whose other end is known.
+pub(crate) struct Opened {
+    pub(crate) theirs: Handshake,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
+}
+
+/// Opens a channel as the side that connected.
+pub(crate) async fn dial(
+    stream: TcpStream,
+    hello: &Hello,
+    ours: &Handshake,
+) -> Result<Opened, ControlError> {
+    within(async {
+        let mut stream = stream;
+        stream.set_nodelay(true)?;
+        stream.write_all(&hello.encode()).await?;
+        check(&read_hello(&mut stream).await?, Role::Prefill)?;
+        write_body(&mut stream, ours).await?;
+        let theirs = read_body(&mut stream).await?;
+        Ok(opened(stream, theirs))
+    })
+    .await
+}
+
+/// Opens a channel as the side that was connected to. Says nothing before a proper hello.
+pub(crate) async fn accept(
+    stream: TcpStream,
+    hello: &Hello,
+    ours: &Handshake,
+) -> Result<Opened, ControlError> {
+    within(async {
+        let mut stream = stream;
+        stream.set_nodelay(true)?;
+        let theirs = read_hello(&mut stream).await?;
+        stream.write_all(&hello.encode()).await?;
+        check(&theirs, Role::Decode)?;
+        let theirs = read_body(&mut stream).await?;
+        write_body(&mut stream, ours).await?;
+        Ok(opened(stream, theirs))
+    })
+    .await
+}
+
+async fn within(
+    opening: impl Future<Output = Result<Opened, ControlError>>,
+) -> Result<Opened, ControlError> {
+    timeout(HANDSHAKE, opening).await.unwrap_or(Err(ControlError::Slow))
+}
+
+async fn read_hello(stream: &mut TcpStream) -> Result<Hello, ControlError> {
+    let mut bytes = [0; HELLO_LEN];
+    stream.read_exact(&mut bytes).await?;
+    Ok(Hello::decode(&bytes)?)
+}
+
+fn check(theirs: &Hello, role: Role) -> Result<(), ControlError> {
+    theirs.agree(&VERSIONS)?;
+    if theirs.role == role && theirs.channel == Channel::Control {
+        Ok(())
+    } else {
+        Err(ControlError::Part)
+    }
+}
+
+/// A length of 32 bits, little-endian, then JSON.
+async fn write_body(stream: &mut TcpStream, ours: &Handshake) -> Result<(), ControlError> {
+    let body = ours.to_json()?;
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    stream.write_u32_le(length).await?;
+    stream.write_all(&body).await?;
+    Ok(())
+}
+
+async fn read_body(stream: &mut TcpStream) -> Result<Handshake, ControlError> {
+    let count = usize::try_from(stream.read_u32_le().await?).unwrap_or(usize::MAX);
+    if count > MAX_BODY {
+        return Err(HandshakeError::TooMany { what: "bytes", count, limit: MAX_BODY }.into());
+    }
+    let mut body = vec![0; count];
+    stream.read_exact(&mut body).await?;
+    Ok(Handshake::from_json(&body)?)
+}
+
+fn opened(stream: TcpStream, theirs: Handshake) -> Opened {
+    let (read, write) = stream.into_split();
+    Opened { theirs, inbound: Inbound::new(read), outbound: Outbound::new(write) }
+}

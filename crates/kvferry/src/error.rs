@@ -1,0 +1,154 @@
+//! What can go wrong, by operation.
+
+use connector::handshake::Mismatch;
+use connector::params::ParamsError;
+use connector::{BoundsError, Class, Failure, FinishError, RequestIdError};
+use kv_layout::PlanError;
+use transport::{BindError, ConnectError, RegisterError};
+
+use crate::control::ControlError;
+
+/// Why an agent did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Others than this host could connect, and nobody has to prove who he is.
+    #[error("{address} is not a loopback address, and peers do not authenticate yet")]
+    NotLoopback {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// The control channel's address cannot be listened on.
+    #[error("cannot listen on {address}: {why}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The system's answer.
+        why: std::io::Error,
+    },
+    /// The data endpoint did not open.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The engine's memory was not registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The bounds cannot work.
+    #[error(transparent)]
+    Bounds(#[from] BoundsError),
+    /// The address is nothing to tell a peer.
+    #[error(transparent)]
+    Address(#[from] ParamsError),
+    /// The system has no random numbers or no file descriptors.
+    #[error("cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl StartError {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::System(_) => Class::Exhausted,
+            Self::Bounds(why) => why.class(),
+            Self::Address(why) => why.class(),
+            _ => Class::Config,
+        }
+    }
+}
+
+/// Why a finished prefill was not offered. Its blocks may be reused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OfferError {
+    /// The request's name cannot be sent.
+    #[error(transparent)]
+    Request(#[from] RequestIdError),
+    /// It cannot be leased.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
+    /// The system has no random numbers.
+    #[error("cannot draw a nonce: {0}")]
+    System(std::io::Error),
+    /// The agent has stopped.
+    #[error("the agent has stopped")]
+    Stopped,
+}
+
+impl OfferError {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Request(why) => why.class(),
+            Self::Finish(why) => why.class(),
+            Self::System(_) => Class::Exhausted,
+            Self::Stopped => Class::Bug,
+        }
+    }
+}
+
+/// Why a request was not received. Nothing can touch its blocks any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// The request's name cannot be sent.
+    #[error(transparent)]
+    Request(#[from] RequestIdError),
+    /// The parameters name nothing that can be fetched.
+    #[error("kv_transfer_params: {0}")]
+    Params(#[from] ParamsError),
+    /// The peer's control channel cannot be opened.
+    #[error("cannot reach the prefill engine at {address}: {why}")]
+    Control {
+        /// Where it should be.
+        address: String,
+        /// What went wrong.
+        why: ControlError,
+    },
+    /// The way to the peer leaves this host, and peers do not authenticate yet.
+    #[error("{address} is not a loopback address, and peers do not authenticate yet")]
+    NotLoopback {
+        /// The address.
+        address: String,
+    },
+    /// No provider in common.
+    #[error("the prefill engine offers no transport that this side has")]
+    NoProvider,
+    /// The peer's data endpoint cannot be connected to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The peer keeps another model.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The two layouts do not pair.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The hand-off failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// It was given up as wished.
+    #[error("the request was given up")]
+    Released,
+    /// The agent has stopped.
+    #[error("the agent has stopped")]
+    Stopped,
+}
+
+impl FetchError {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Request(why) => why.class(),
+            Self::Params(why) => why.class(),
+            Self::Failed(why) => why.class(),
+            Self::Mismatch(why) => why.class(),
+            Self::Control { .. } => Class::PeerLost,
+            Self::Released => Class::Retry,
+            Self::Stopped => Class::Bug,
+            Self::NotLoopback { .. } | Self::NoProvider | Self::Connect(_) | Self::Plan(_) => {
+                Class::Config
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The prefill side.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use connector::params::{Address, HandoffParams};
+use connector::{Counts, Finished, Nonce, PromptDigest, Rank, RequestId, Scheduler, Why};
+use kv_layout::BlockTable;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use transport::session::Role;
+
+use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
+use crate::{Config, Engine, OfferError, StartError, control};
+
+/// Channels that may be shaking hands at a time; more wait to be accepted.
+const MAX_STRANGERS: usize = 64;
+
+/// A prefill agent: keeps the blocks of finished prefills until they are read.
+pub struct Prefill {
+    agent: Arc<Agent>,
+    scheduler: Arc<Mutex<Scheduler>>,
+    address: SocketAddr,
+    _accepting: AbortOnDrop,
+}
+
+/// Reports the requests whose blocks may be reused.
+pub struct Freed {
+    leases: mpsc::UnboundedReceiver<FreedLease>,
+    scheduler: Arc<Mutex<Scheduler>>,
+}
+
+/// A request whose blocks may be reused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreedRequest {
+    /// As it was [offered](Prefill::offer).
+    pub request: RequestId,
+    /// Why it is free.
+    pub why: Why,
+}
+
+impl Prefill {
+    /// Starts to listen. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]: the address, the memory or the bounds cannot be used.
+    pub async fn start(config: &Config, engine: &Engine) -> Result<(Self, Freed), StartError> {
+        let address = config.listen;
+        if !address.ip().is_loopback() {
+            return Err(StartError::NotLoopback { address: address.ip() });
+        }
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|why| StartError::Listen { address, why })?;
+        let address = listener.local_addr()?;
+        let (freed, leases) = mpsc::unbounded_channel();
+        let agent = Arc::new(Agent::start(config, engine, Role::Prefill, Some(freed))?);
+        let place = Address {
+            engine_id: engine.name.clone(),
+            host: address.ip().to_string(),
+            port: address.port(),
+            tp_size: 1,
+        };
+        let scheduler = Scheduler::new(agent.handshake.engine, place)?;
+        let scheduler = Arc::new(Mutex::new(scheduler));
+        let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
+        let freed = Freed { leases, scheduler: Arc::clone(&scheduler) };
+        Ok((Self { agent, scheduler, address, _accepting: accepting }, freed))
+    }
+
+    /// Where the control channel listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Promises to keep the blocks of a finished prefill, and gives the parameters that lead a
+    /// decode engine to them. `tables` has one table for each KV cache group; the blocks must
+    /// not change before [`Freed::next`] names the request.
+    ///
+    /// # Errors
+    /// [`OfferError`]: nothing was promised.
+    pub async fn offer(
+        &self,
+        request: &str,
+        prompt: PromptDigest,
+        tables: &[BlockTable],
+    ) -> Result<HandoffParams, OfferError> {
+        let nonce = Nonce(agent::random_u64().map_err(OfferError::System)?);
+        let request = RequestId::new(request)?;
+        let finished = Finished { request, nonce, prompt, tables: tables.into() };
+        let (lease, params) = lock(&self.scheduler).finish(finished)?;
+        let sent = self.agent.commands.send(Command::Lease(lease)).await;
+        sent.map_err(|_| OfferError::Stopped)?;
+        Ok(params)
+    }
+
+    /// What the agent holds now; all 0 once it has stopped.
+    pub async fn counts(&self) -> Counts {
+        self.agent.counts().await.unwrap_or_default()
+    }
+}
+
+impl Freed {
+    /// The next request whose blocks may be reused; `None` once the agent has stopped.
+    pub async fn next(&mut self) -> Option<FreedRequest> {
+        loop {
+            let (lease, why) = self.leases.recv().await?;
+            if lock(&self.scheduler).freed(&lease, Rank(0)) {
+                return Some(FreedRequest { request: lease.request, why });
+            }
+        }
+    }
+}
+
+/// The scheduler is whole between any two of its calls, whoever panicked.
+fn lock(scheduler: &Mutex<Scheduler>) -> std::sync::MutexGuard<'_, Scheduler> {
+    scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, agent: Arc<Agent>) {
+    let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
+    loop {
+        let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let agent = Arc::clone(&agent);
+                tokio::spawn(async move {
+                    greet(stream, from, &agent).await;
+                    drop(permit);
+                });
+            }
+            Err(why) => {
+                // Out of descriptors, most likely: others must end before more can come.
+                tracing::warn!(%why, "cannot accept");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
+    match control::accept(stream, &agent.hello, &agent.handshake).await {
+        Ok(opened) => {
+            tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
+            agent::attach(&agent.commands, opened, None).await;
+        }
+        Err(why) => tracing::info!(%from, %why, "a stranger was turned away"),
+    }
+}

@@ -1,0 +1,170 @@
+//! The inspection finds nothing on a right hand-off, and finds each planted mistake by name.
+
+use std::sync::atomic::Ordering;
+
+use kv_layout::{BlockTable, DType, Holding, Kind, Layer, Model, PageOrder, Plan, Span, plan};
+use sim::{Engine, Fault, Mutant};
+use strided::{BlockCopy, Blocks};
+
+const BLOCK: u32 = 8;
+const TOKENS: u64 = 53;
+const REQUEST: u64 = 7;
+
+/// Full and windowed layers in turn, one padding slot.
+fn model() -> Model {
+    let layer = |i: usize| Layer {
+        name: format!("layers.{i}"),
+        kind: if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } },
+        heads: 3,
+        key_bytes: 16,
+        value_bytes: 16,
+    };
+    Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..7).map(layer).collect() }
+}
+
+struct Pair {
+    prefill: Engine,
+    decode: Engine,
+    from: Vec<BlockTable>,
+    to: Vec<BlockTable>,
+    plan: Plan,
+}
+
+impl Pair {
+    fn new(order: PageOrder) -> Self {
+        let engine = |seed| Engine::new(&model(), BLOCK, order, 256 << 10, seed).unwrap();
+        let (prefill, decode) = (engine(1), engine(2));
+        let from = prefill.allocate(TOKENS, TOKENS - 1).unwrap();
+        let to = decode.allocate(TOKENS, TOKENS - 1).unwrap();
+        decode.inspect_unused(&to).unwrap();
+        prefill.prefill(REQUEST, TOKENS, &from);
+        let plan = plan(
+            Holding { layout: prefill.layout(), tables: &from },
+            Holding { layout: decode.layout(), tables: &to },
+            Span { valid: TOKENS, resume_at: TOKENS - 1 },
+        )
+        .unwrap();
+        Self { prefill, decode, from, to, plan }
+    }
+
+    /// Moves word by word, by nothing but the ranges.
+    fn execute(&self, copies: &[BlockCopy]) {
+        for copy in copies {
+            let bound =
+                |engine: &Engine, blocks: &Blocks| engine.regions()[blocks.region().0 as usize];
+            let source = bound(&self.prefill, copy.source());
+            let target = bound(&self.decode, copy.target());
+            for pair in copy.ranges(source.region.block_stride, target.region.block_stride) {
+                for byte in (0..pair.len).step_by(8) {
+                    let from = (source.offset + pair.source + byte) / 8;
+                    let to = (target.offset + pair.target + byte) / 8;
+                    let word = self.prefill.memory().words()[from as usize].load(Ordering::Relaxed);
+                    self.decode.memory().words()[to as usize].store(word, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The request's blocks first, then, with those painted over, the whole pool.
+    fn inspect(self) -> Result<(), Fault> {
+        self.decode.inspect(REQUEST, TOKENS - 1, &self.to)?;
+        self.decode.retire(&self.to);
+        self.decode.inspect_pool()
+    }
+}
+
+#[test]
+fn a_right_hand_off_passes() {
+    for order in [PageOrder::Joint, PageOrder::Apart] {
+        let pair = Pair::new(order);
+        pair.execute(&pair.plan.copies);
+        assert_eq!(pair.inspect(), Ok(()));
+    }
+}
+
+#[test]
+fn nothing_moved_is_missing() {
+    let pair = Pair::new(PageOrder::Joint);
+    assert!(matches!(pair.inspect(), Err(Fault::Missing { byte: 0, .. })));
+}
+
+#[test]
+fn another_requests_bytes_are_wrong() {
+    let pair = Pair::new(PageOrder::Joint);
+    pair.prefill.prefill(REQUEST + 1, TOKENS, &pair.from);
+    pair.execute(&pair.plan.copies);
+    assert!(matches!(pair.inspect(), Err(Fault::Wrong { .. })));
+}
+
+#[test]
+fn a_page_that_nobody_reads_must_stay_untouched() {
+    let pair = Pair::new(PageOrder::Joint);
+    pair.execute(&pair.plan.copies);
+    // The padding slot of the smallest group: no layer of that group lies there.
+    let layout = pair.decode.layout();
+    let (group, region) = (0..layout.groups.len() as u32)
+        .flat_map(|group| (0..layout.regions.len() as u32).map(move |region| (group, region)))
+        .find(|&(group, region)| {
+            !layout.layers.iter().any(|l| l.group == group && l.key.region == region)
+        })
+        .unwrap();
+    let bound = pair.decode.regions()[region as usize];
+    let id = pair.to[group as usize].ids[0];
+    let at = bound.offset + u64::from(id) * bound.region.block_stride;
+    pair.decode.memory().words()[at as usize / 8].store(0, Ordering::Relaxed);
+    assert_eq!(pair.inspect(), Err(Fault::Stray { at, region, block: id }));
+}
+
+fn verdict(mutant: Mutant) -> Fault {
+    let pair = Pair::new(PageOrder::Joint);
+    let mut copies = pair.plan.copies.clone();
+    assert_eq!(mutant.plant(pair.decode.layout(), &mut copies), Ok(true));
+    pair.execute(&copies);
+    pair.inspect().expect_err("the mistake must be found")
+}
+
+#[test]
+fn mutant_block_dropped_is_caught() {
+    assert!(matches!(verdict(Mutant::BlockDropped), Fault::Missing { token: 48, .. }));
+}
+
+#[test]
+fn mutant_blocks_swapped_is_caught() {
+    assert!(matches!(verdict(Mutant::BlocksSwapped), Fault::Wrong { token: 0, .. }));
+}
+
+#[test]
+fn mutant_window_start_off_is_caught() {
+    // The query at 52 sees keys from 33 on; block 4 starts at 32.
+    assert!(matches!(verdict(Mutant::WindowStartOff), Fault::Missing { token: 33, .. }));
+}
+
+#[test]
+fn mutant_key_value_exchanged_is_caught() {
+    assert!(matches!(verdict(Mutant::KeyValueExchanged), Fault::Wrong { byte: 0, .. }));
+}
+
+#[test]
+fn mutant_neighbour_written_is_caught_in_the_request_and_in_the_neighbour() {
+    assert!(matches!(verdict(Mutant::NeighbourWritten), Fault::Missing { token: 48, .. }));
+    let pair = Pair::new(PageOrder::Joint);
+    let mut copies = pair.plan.copies.clone();
+    Mutant::NeighbourWritten.plant(pair.decode.layout(), &mut copies).unwrap();
+    pair.execute(&copies);
+    pair.decode.retire(&pair.to);
+    assert!(matches!(pair.decode.inspect_pool(), Err(Fault::Stray { block: 1, .. })));
+}
+
+#[test]
+fn mutant_head_slice_shifted_is_caught() {
+    assert!(matches!(verdict(Mutant::HeadSliceShifted), Fault::Missing { head: 0, .. }));
+}
+
+#[test]
+fn moving_more_than_needed_shows_in_the_counts() {
+    let pair = Pair::new(PageOrder::Joint);
+    // 7 layers: 2 full with 7 blocks, 5 windowed with blocks 4, 5 and 6.
+    let pages: usize = pair.plan.copies.iter().map(|copy| copy.source().ids().len()).sum();
+    assert_eq!(pages, 2 * 7 + 5 * 3);
+    assert_eq!(pair.plan.bytes(), 29 * 3 * 8 * 32);
+}

@@ -1,0 +1,64 @@
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use super::Memory;
+
+/// Some bytes of a [`Memory`] that is alive for `'a`: a pointer for system calls, never a Rust
+/// reference to the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice<'a> {
+    ptr: *mut u8,
+    len: usize,
+    memory: PhantomData<&'a dyn Memory>,
+}
+
+impl<'a> Slice<'a> {
+    /// `len` bytes from `offset` on, or `None` if the memory does not have them.
+    pub(crate) fn of(memory: &'a dyn Memory, offset: u64, len: u64) -> Option<Self> {
+        let offset = usize::try_from(offset).ok()?;
+        let len = usize::try_from(len).ok()?;
+        let inside = offset.checked_add(len)? <= memory.len();
+        inside.then(|| Self {
+            ptr: memory.base().as_ptr().wrapping_add(offset),
+            len,
+            memory: PhantomData,
+        })
+    }
+
+    pub(crate) fn ptr(self) -> *mut u8 {
+        self.ptr
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// What is left after `len` bytes; `None` if nothing is.
+    pub(crate) fn skip(self, len: usize) -> Option<Self> {
+        let rest = self.len.checked_sub(len).filter(|&rest| rest > 0)?;
+        Some(Self { ptr: self.ptr.wrapping_add(len), len: rest, memory: PhantomData })
+    }
+
+    /// Copies as many bytes as both have, one atomic at a time: others may look at them, and
+    /// the two may be of the same memory.
+    pub(crate) fn copy_to(self, target: Slice<'_>) {
+        let len = self.len.min(target.len);
+        let aligned = |ptr: *mut u8| ptr.addr().is_multiple_of(align_of::<AtomicU64>());
+        let words = if aligned(self.ptr) && aligned(target.ptr) { len / 8 } else { 0 };
+        for at in 0..words {
+            let (from, to) = (self.ptr.cast::<u64>(), target.ptr.cast::<u64>());
+            // SAFETY: both slices have `words` whole words from an aligned start, their
+            // memories outlive the slices, and others use them as atomics at most.
+            let (from, to) =
+                unsafe { (AtomicU64::from_ptr(from.add(at)), AtomicU64::from_ptr(to.add(at))) };
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for at in words * 8..len {
+            // SAFETY: `at` is below the length of both slices; the rest as above.
+            let (from, to) = unsafe {
+                (AtomicU8::from_ptr(self.ptr.add(at)), AtomicU8::from_ptr(target.ptr.add(at)))
+            };
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use crate::TransferError;
+use crate::sync::lock;
+
+/// The sockets of one connection, which live and die together.
+#[derive(Default)]
+pub(super) struct Link {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sockets: Vec<Arc<TcpStream>>,
+    down: Option<TransferError>,
+}
+
+impl Link {
+    /// Adds a socket, so that [`close`](Self::close) reaches it from any thread.
+    ///
+    /// # Errors
+    /// Why the connection is down already.
+    pub(super) fn add(&self, socket: Arc<TcpStream>) -> Result<(), TransferError> {
+        let mut state = lock(&self.state);
+        match &state.down {
+            Some(why) => Err(why.clone()),
+            None => {
+                state.sockets.push(socket);
+                Ok(())
+            }
+        }
+    }
+
+    /// The sockets, by stream.
+    pub(super) fn sockets(&self) -> Vec<Arc<TcpStream>> {
+        lock(&self.state).sockets.clone()
+    }
+
+    /// How many sockets there are.
+    pub(super) fn len(&self) -> u16 {
+        u16::try_from(lock(&self.state).sockets.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Ends the connection: every thread that waits on a socket of it wakes up. The first
+    /// reason stays.
+    pub(super) fn close(&self, why: TransferError) {
+        let mut state = lock(&self.state);
+        state.down.get_or_insert(why);
+        for socket in state.sockets.drain(..) {
+            // It fails only if the other side has shut it already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Why the connection is down, if it is.
+    pub(super) fn down(&self) -> Option<TransferError> {
+        lock(&self.state).down.clone()
+    }
+}
+
+/// What a failed call on a socket says about the connection.
+pub(super) fn lost(error: &std::io::Error) -> TransferError {
+    TransferError::Lost { why: error.to_string() }
+}
+
+/// The other side has hung up.
+pub(super) fn hung_up() -> TransferError {
+    TransferError::Lost { why: "the peer hung up".to_owned() }
+}
+
+/// The other side said what it must not.
+pub(super) fn broken(what: &'static str) -> TransferError {
+    TransferError::Protocol { what }
+}

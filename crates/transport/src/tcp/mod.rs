@@ -1,0 +1,46 @@
+//! Reads over TCP: parallel streams, straight from and into registered memory.
+//!
+//! A reader dials `streams` sockets to a source and sends each transfer as one compact
+//! request on the first of them. The source checks it against its grants and cuts it into
+//! *portions* of 1 MiB, which its sender threads, one a stream, take from all active transfers
+//! in turn: a small transfer never waits behind more than one portion of each large one. A
+//! portion says whose and which it is, so streams need no order among each other.
+//!
+//! Every thread sleeps when there is nothing to do. A connection has `streams + 1` threads on
+//! either side; one more accepts.
+
+mod beat;
+mod config;
+mod dial;
+mod door;
+mod endpoint;
+mod frame;
+mod greet;
+mod incoming;
+mod link;
+mod outbox;
+mod peer;
+mod queue;
+mod request;
+mod serve;
+#[allow(unsafe_code)]
+mod wire;
+
+pub use config::TcpConfig;
+pub use endpoint::TcpEndpoint;
+
+/// Bytes of a portion: the unit of fairness between transfers and of work between streams.
+/// Both sides count in it, so it belongs to the protocol.
+const PORTION: u64 = 1 << 20;
+
+/// Transfers that a reader may have open at one source.
+const MAX_OPEN_REQUESTS: usize = 4096;
+
+/// Bytes of one request.
+const MAX_REQUEST_BYTES: usize = 8 << 20;
+
+/// Bytes of all requests that a reader may have open at one source.
+const MAX_OPEN_REQUEST_BYTES: usize = 4 * MAX_REQUEST_BYTES;
+
+/// Streams of one connection.
+const MAX_STREAMS: u16 = 16;

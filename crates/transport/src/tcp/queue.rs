@@ -1,0 +1,170 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::frame::{Status, ToReader};
+use super::wire::Portion;
+use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS, PORTION};
+use crate::grants::Permit;
+use crate::scatter::Scatter;
+use crate::sync::lock;
+
+/// A read that a source has begun to answer. Its permit ends when nobody sends of it any more,
+/// which is when the last reference is dropped.
+pub(super) struct Outgoing {
+    pub(super) scatter: Scatter,
+    pub(super) permit: Permit,
+}
+
+impl Outgoing {
+    pub(super) fn portion(&self, index: u64) -> Portion<'_> {
+        let at = index.saturating_mul(PORTION);
+        Portion { scatter: &self.scatter, at, len: PORTION.min(self.scatter.bytes() - at) }
+    }
+
+    fn portions(&self) -> u64 {
+        self.scatter.bytes().div_ceil(PORTION)
+    }
+}
+
+/// What a reader is owed: its transfers, from which the sender threads take portions in turn.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    request_bytes: usize,
+    /// All that may be in the hands of a sender, to find those that are stuck.
+    open: Vec<Weak<Outgoing>>,
+    closed: bool,
+}
+
+struct Item {
+    transfer: u64,
+    request_bytes: usize,
+    /// Portions that were taken.
+    taken: u64,
+    rest: Rest,
+}
+
+/// What is still to be done about a transfer.
+pub(super) enum Rest {
+    Send(Arc<Outgoing>),
+    End(Status),
+}
+
+/// What a sender is to do next.
+pub(super) enum Work {
+    /// Send a portion; with the last one goes the end of the transfer.
+    Portion { transfer: u64, index: u64, outgoing: Arc<Outgoing>, end: Option<ToReader> },
+    /// Say that a transfer has ended.
+    End(ToReader),
+    /// There was nothing to do for the time that was given.
+    Idle,
+    /// The connection is down.
+    Closed,
+}
+
+impl SendQueue {
+    /// Adds a transfer; `None` if the reader has more open than the protocol allows.
+    pub(super) fn push(&self, transfer: u64, request_bytes: usize, rest: Rest) -> Option<()> {
+        let mut state = lock(&self.state);
+        state.request_bytes += request_bytes;
+        if state.items.len() >= MAX_OPEN_REQUESTS || state.request_bytes > MAX_OPEN_REQUEST_BYTES {
+            return None;
+        }
+        if let Rest::Send(outgoing) = &rest
+            && !state.closed
+        {
+            state.open.push(Arc::downgrade(outgoing));
+        }
+        if !state.closed {
+            state.items.push_back(Item { transfer, request_bytes, taken: 0, rest });
+            self.work.notify_one();
+        }
+        Some(())
+    }
+
+    /// Takes the next piece of work, waiting for at most `idle`.
+    pub(super) fn take(&self, idle: Duration) -> Work {
+        let state = lock(&self.state);
+        let nothing = |state: &mut State| state.items.is_empty() && !state.closed;
+        let waited = self.work.wait_timeout_while(state, idle, nothing);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return Work::Closed;
+        }
+        let Some(item) = state.items.pop_front() else { return Work::Idle };
+        let work = state.step(item);
+        if !state.items.is_empty() {
+            self.work.notify_one();
+        }
+        work
+    }
+
+    /// Ends a transfer before its next portion, if it has any left.
+    pub(super) fn cancel(&self, transfer: u64) {
+        let mut state = lock(&self.state);
+        let sending =
+            |item: &&mut Item| item.transfer == transfer && matches!(item.rest, Rest::Send(_));
+        if let Some(item) = state.items.iter_mut().find(sending) {
+            item.rest = Rest::End(Status::Cancelled);
+        }
+    }
+
+    /// Whether something is still being sent so long after its grant was revoked.
+    pub(super) fn stuck_for(&self, limit: Duration) -> bool {
+        let mut state = lock(&self.state);
+        state.open.retain(|open| open.strong_count() > 0);
+        let late = |open: Arc<Outgoing>| open.permit.revoked_for().is_some_and(|time| time > limit);
+        state.open.iter().filter_map(Weak::upgrade).any(late)
+    }
+
+    /// Drops all there is, and sends the senders home.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.items.clear();
+        self.work.notify_all();
+    }
+}
+
+impl State {
+    /// One step of a transfer, which goes to the back of the queue unless it was the last one.
+    fn step(&mut self, mut item: Item) -> Work {
+        let outgoing = match item.rest {
+            Rest::End(status) => return self.end(&item, status),
+            Rest::Send(ref outgoing) if outgoing.permit.revoked_for().is_some() => {
+                return self.end(&item, Status::NotGranted);
+            }
+            Rest::Send(ref outgoing) => Arc::clone(outgoing),
+        };
+        let (transfer, index) = (item.transfer, item.taken);
+        if index == outgoing.portions() {
+            return self.end(&item, Status::Done);
+        }
+        item.taken += 1;
+        let end = if item.taken == outgoing.portions() {
+            Some(self.forget(&item, Status::Done))
+        } else {
+            self.items.push_back(item);
+            None
+        };
+        Work::Portion { transfer, index, outgoing, end }
+    }
+
+    fn end(&mut self, item: &Item, status: Status) -> Work {
+        Work::End(self.forget(item, status))
+    }
+
+    /// The reader may use the room of a transfer as soon as it hears of the end, so it is free
+    /// before.
+    fn forget(&mut self, item: &Item, status: Status) -> ToReader {
+        self.request_bytes -= item.request_bytes;
+        ToReader::End { transfer: item.transfer, portions: item.taken, status }
+    }
+}

@@ -1,0 +1,33 @@
+//! Why a task stopped.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::tests_stage::Tally;
+
+/// Why a stage failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A program is missing, or may not be run.
+    #[error("cannot run `{program}`: {source}")]
+    Spawn { program: String, source: io::Error },
+    /// A program ran and said no.
+    #[error("`{command}` ended with {status}")]
+    Exit { command: String, status: String },
+    /// A file of the repository cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// Cargo does not understand the workspace.
+    #[error("cargo metadata: {0}")]
+    Metadata(#[from] cargo_metadata::Error),
+    /// A test failed.
+    #[error("{} of {} tests", .0.failed, .0.passed + .0.failed)]
+    Tests(Tally),
+    /// The tree breaks rules of the house.
+    #[error("{0} places break a rule")]
+    Tidy(usize),
+    /// A page shows commands that do not do what it says.
+    #[error("{0} commands do not do what their page says")]
+    DocCommands(usize),
+}

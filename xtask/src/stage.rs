@@ -1,0 +1,100 @@
+//! The stages of `cargo xtask ci`, their order and their time budgets.
+
+use std::fmt;
+use std::process::Command;
+
+use clap::ValueEnum;
+
+use crate::error::Error;
+use crate::tests_stage::Tally;
+use crate::workspace::Workspace;
+use crate::{doc_commands, exec, tests_stage, tidy};
+
+/// One stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    Fmt,
+    Clippy,
+    Test,
+    Docs,
+    Tidy,
+    DocCommands,
+    Benches,
+}
+
+/// The order of the stages, and what each may take: seconds on two cores with an empty target
+/// folder. All of them together stay within a quarter of an hour.
+pub const BUDGETS: [(Stage, u64); 7] = [
+    (Stage::Fmt, 10),
+    (Stage::Clippy, 120),
+    (Stage::Test, 330),
+    (Stage::Docs, 60),
+    (Stage::Tidy, 10),
+    (Stage::DocCommands, 200),
+    (Stage::Benches, 150),
+];
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fmt => "fmt",
+            Self::Clippy => "clippy",
+            Self::Test => "test",
+            Self::Docs => "docs",
+            Self::Tidy => "tidy",
+            Self::DocCommands => "doc-commands",
+            Self::Benches => "benches",
+        })
+    }
+}
+
+impl Stage {
+    /// Runs this stage. Only the test stage counts anything.
+    pub fn run(self, workspace: &Workspace) -> Result<Option<Tally>, Error> {
+        match self {
+            Self::Fmt => exec::run(cargo(workspace, "fmt --all --check"))?,
+            Self::Clippy => {
+                exec::run(cargo(workspace, "clippy --workspace --all-targets -- -D warnings"))?;
+            }
+            Self::Test => return tests_stage::run(workspace).map(Some),
+            Self::Docs => {
+                let mut command = cargo(workspace, "doc --workspace --no-deps");
+                command.env("RUSTDOCFLAGS", "-D warnings");
+                exec::run(command)?;
+            }
+            Self::Tidy => tidy::run(workspace)?,
+            Self::DocCommands => doc_commands::run(workspace)?,
+            Self::Benches => exec::run(cargo(workspace, "bench --workspace --no-run"))?,
+        }
+        Ok(None)
+    }
+}
+
+/// `cargo` with these words, in the root of the repository.
+pub fn cargo(workspace: &Workspace, words: &str) -> Command {
+    // Set by the cargo that runs us, so that the stages use the same one.
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(words.split_whitespace()).current_dir(&workspace.root);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_has_one_budget_and_all_fit_in_a_quarter_of_an_hour() {
+        for stage in Stage::value_variants() {
+            assert_eq!(BUDGETS.iter().filter(|(s, _)| s == stage).count(), 1, "{stage}");
+        }
+        assert!(BUDGETS.iter().map(|(_, seconds)| seconds).sum::<u64>() <= 15 * 60);
+    }
+
+    #[test]
+    fn a_stage_prints_as_the_name_that_the_command_line_takes() {
+        for stage in Stage::value_variants() {
+            assert_eq!(Stage::from_str(&stage.to_string(), false).as_ref(), Ok(stage));
+        }
+    }
+}

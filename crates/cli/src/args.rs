@@ -1,7 +1,9 @@
 //! What the command line accepts.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
@@ -32,6 +34,13 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Show what a hand-off of a prompt would move, and what other schemes would.
     Plan(PlanArgs),
+    /// Hand requests over between two processes on this host, and check every byte.
+    Handoff(HandoffArgs),
+    /// Hand over a real request trace, with bounded pools on both sides.
+    Replay(ReplayArgs),
+    /// The prefill side of `handoff` and `replay`; speaks JSON lines with its parent.
+    #[command(hide = true)]
+    PrefillWorker(WorkerArgs),
 }
 
 /// A model and how an engine cuts its KV cache.
@@ -55,6 +64,72 @@ pub(crate) struct PlanArgs {
     /// Draw the block map into this file: a row per layer, a cell per block.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HandoffArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Tokens of each prompt; the decode worker recomputes the last one.
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = at_least_one::<u64>)]
+    pub(crate) tokens: u64,
+    /// Requests to hand over, one after the other.
+    #[arg(long, value_name = "R", default_value_t = 10, value_parser = at_least_one::<u64>)]
+    pub(crate) requests: u64,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// JSON lines with `timestamp` (ms), `input_length` and `output_length`. Where the file is
+    /// not there, a generated trace of like lengths is used.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Memory of each side's KV cache.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) pool: ByteSize,
+    /// Stop after so many requests.
+    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
+    pub(crate) limit: Option<u64>,
+    /// How many times faster than in the trace requests arrive and tokens are decoded.
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
+    pub(crate) speed: f64,
+    /// Time that one decoded token takes at speed 1, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 20.0, value_parser = positive)]
+    pub(crate) decode_ms: f64,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+/// How the two processes reach each other.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// Where the prefill worker listens; loopback only, since peers do not authenticate yet.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Decides which block ids are drawn.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Bytes of the KV cache.
+    #[arg(long)]
+    pub(crate) pool: u64,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+}
+
+/// Parses a number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|why: std::num::ParseFloatError| why.to_string())?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".to_owned()) }
 }
 
 /// Parses a whole number that is not 0.

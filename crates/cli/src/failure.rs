@@ -21,6 +21,14 @@ pub(crate) enum Code {
     Peer = 5,
 }
 
+impl Code {
+    /// The code of that number; anything unknown is a plain failure.
+    pub(crate) fn from_number(number: u8) -> Self {
+        let all = [Self::Input, Self::Unsupported, Self::Bytes, Self::Peer];
+        all.into_iter().find(|&code| code as u8 == number).unwrap_or(Self::Failed)
+    }
+}
+
 /// A failed command.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -37,6 +45,22 @@ impl Failure {
     /// Wrong usage or input.
     pub(crate) fn input(message: impl ToString) -> Self {
         Self::new(Code::Input, message)
+    }
+
+    /// A command line that clap refuses, on one line, with clap's tip or the usage below it.
+    pub(crate) fn usage(why: &clap::Error) -> Self {
+        let text = why.render().to_string();
+        let said = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+        // A list in brackets would name commands that are not for people.
+        let said: Vec<&str> = said.filter(|line| !line.starts_with('[')).collect();
+        let said = said.join(" ");
+        let after = |start| text.lines().find_map(|line| line.trim().strip_prefix(start));
+        let hint = match (after("tip: "), after("Usage: ")) {
+            (Some(tip), _) => tip.to_owned(),
+            (None, Some(usage)) => format!("usage: {usage}"),
+            (None, None) => "see kvferry --help".to_owned(),
+        };
+        Self::input(said.strip_prefix("error: ").unwrap_or(&said)).hint(hint)
     }
 
     /// Adds what to do about it.

@@ -4,19 +4,30 @@
 
 mod args;
 mod failure;
+mod handoff;
 mod model;
 mod output;
+mod pair;
 mod plan;
+mod process;
+mod replay;
+mod summary;
+mod trace;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 use crate::args::{Arguments, Command};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(why) => return refuse(&why),
+    };
+    log();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -26,8 +37,43 @@ fn main() -> ExitCode {
     }
 }
 
+/// Help and version were asked for; anything else is a failure like any other.
+fn refuse(why: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
+    let shown = [DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion];
+    if shown.contains(&why.kind()) {
+        why.exit();
+    }
+    let failure = Failure::usage(why);
+    failure.print(std::env::args_os().any(|argument| argument == "--json"));
+    failure.exit_code()
+}
+
+/// Logs go to standard error, at the levels that `RUST_LOG` names; only errors without it.
+fn log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Plan(plan) => plan::run(plan, arguments.json),
+        Command::Handoff(handoff) => in_runtime(handoff::run(handoff, arguments.json)),
+        Command::Replay(replay) => in_runtime(replay::run(replay, arguments.json)),
+        Command::PrefillWorker(worker) => {
+            // The parent hears of a failure over the pipe, and tells the user.
+            in_runtime(async {
+                pair::worker::run(worker).await;
+                Ok(())
+            })
+        }
     }
+}
+
+fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|why| Failure::new(Code::Failed, format!("cannot start: {why}")))?;
+    runtime.block_on(work)
 }

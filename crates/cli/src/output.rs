@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anstyle::Style;
+use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// `12345` as `12,345`.
@@ -10,7 +11,7 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -20,16 +21,7 @@ pub(crate) fn count(number: u64) -> String {
 
 /// Bytes in the largest binary unit that leaves at least one of it.
 pub(crate) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    #[allow(clippy::cast_precision_loss, reason = "four digits are shown")]
-    let mut value = number as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let decimals = if unit == 0 || value.fract() == 0.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {}", UNITS[unit])
+    ByteSize::b(number).display().iec().to_string()
 }
 
 /// `part` of `whole` in per cent.
@@ -44,11 +36,19 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 /// A table without lines, numbers to the right: all columns but those in `left`.
 pub(crate) fn table(header: &[&str], left: &[usize], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header.iter().copied())
-        .add_rows(rows);
+    table.set_header(header.iter().copied()).add_rows(rows);
+    aligned(table, left)
+}
+
+/// Names and what is to be said of them.
+pub(crate) fn facts(rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.add_rows(rows);
+    aligned(table, &[0, 1])
+}
+
+fn aligned(mut table: Table, left: &[usize]) -> String {
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     for (index, column) in table.column_iter_mut().enumerate() {
         let right = !left.contains(&index);
         column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::bounds::{Bounds, Time};
 use crate::ids::{AgentEpoch, Rank, ReadToken};
@@ -22,6 +23,14 @@ enum Reader {
     Done(AgentEpoch),
 }
 
+/// What a worker finds that claims.
+pub(crate) enum Place {
+    /// It claimed before and reads under this token.
+    Held(ReadToken),
+    Free,
+    Refused,
+}
+
 /// What a notice of `done` turned out to be.
 pub(crate) enum Notice {
     /// The first of its reader, whose token is to be revoked.
@@ -39,7 +48,7 @@ impl Claim {
     }
 
     /// A claim that was given up before it was made.
-    pub(crate) fn ended(now: Time) -> Self {
+    pub(crate) fn given_up(now: Time) -> Self {
         Self { readers: BTreeMap::new(), born: now, until: now, ended: true }
     }
 
@@ -50,6 +59,11 @@ impl Claim {
     /// When it lapses; `None` once it has ended.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.lives().then_some(self.until)
+    }
+
+    /// Time until it lapses unless extended.
+    pub(crate) fn left(&self, now: Time) -> Duration {
+        self.until.saturating_sub(now)
     }
 
     pub(crate) fn extend(&mut self, now: Time, bounds: &Bounds) {
@@ -65,13 +79,18 @@ impl Claim {
         })
     }
 
-    /// Whether `agent` may become the reader `rank`: all readers must name the same set, no
-    /// rank has two workers and no worker two ranks.
-    pub(crate) fn admits(&self, rank: Rank, agent: AgentEpoch, readers: &BTreeSet<Rank>) -> bool {
-        self.lives()
-            && self.readers.keys().eq(readers)
-            && matches!(self.readers.get(&rank), Some(Reader::Expected))
-            && !self.readers.values().any(|reader| reader.agent() == Some(agent))
+    /// Whether `agent` is or may become the reader `rank`: all readers must name the same set,
+    /// no rank has two workers and no worker two ranks.
+    pub(crate) fn place(&self, rank: Rank, agent: AgentEpoch, readers: &BTreeSet<Rank>) -> Place {
+        if self.ended || !self.readers.keys().eq(readers) {
+            return Place::Refused;
+        }
+        let has_another = || self.readers.values().any(|reader| reader.agent() == Some(agent));
+        match self.readers.get(&rank) {
+            Some(Reader::Reading(a, token)) if *a == agent => Place::Held(*token),
+            Some(Reader::Expected) if !has_another() => Place::Free,
+            _ => Place::Refused,
+        }
     }
 
     pub(crate) fn seat(&mut self, rank: Rank, agent: AgentEpoch, token: ReadToken) {
@@ -80,10 +99,17 @@ impl Claim {
 
     pub(crate) fn done(&mut self, agent: AgentEpoch) -> Notice {
         let lives = self.lives();
-        match self.readers.values_mut().find(|reader| reader.agent() == Some(agent)) {
-            Some(Reader::Done(_)) => Notice::Again,
-            Some(reader @ Reader::Reading(..)) if lives => reader.finish(),
-            _ => Notice::Refused,
+        let mut readers = self.readers.values_mut();
+        let Some(reader) = readers.find(|reader| reader.agent() == Some(agent)) else {
+            return Notice::Refused;
+        };
+        match *reader {
+            Reader::Done(_) => Notice::Again,
+            Reader::Reading(_, token) if lives => {
+                *reader = Reader::Done(agent);
+                Notice::Counted(token)
+            }
+            Reader::Reading(..) | Reader::Expected => Notice::Refused,
         }
     }
 
@@ -112,16 +138,6 @@ impl Reader {
         match self {
             Self::Reading(_, token) => Some(*token),
             Self::Expected | Self::Done(_) => None,
-        }
-    }
-
-    fn finish(&mut self) -> Notice {
-        match *self {
-            Self::Reading(agent, token) => {
-                *self = Self::Done(agent);
-                Notice::Counted(token)
-            }
-            Self::Expected | Self::Done(_) => Notice::Refused,
         }
     }
 }

@@ -19,8 +19,8 @@ impl Early {
         Self { requests: BTreeMap::new(), timers: Timers::new() }
     }
 
-    /// Keeps a request until `until`, or says that there is no room. The latest request of a
-    /// claim takes the place of the one before, and its time.
+    /// Keeps a request until `until`, or says that there is no room. A later request of the same
+    /// claim takes the place of the one before, without more time.
     pub(crate) fn hold(
         &mut self,
         agent: AgentEpoch,

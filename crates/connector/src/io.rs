@@ -51,7 +51,7 @@ pub struct Lease {
 /// A request whose KV this rank shall fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Names the request in everything that follows.
+    /// Names the request in everything that follows; never used twice.
     pub claim: ClaimId,
     /// What the blocks must hold.
     pub prompt: PromptDigest,

@@ -1,7 +1,8 @@
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bounds::{Bounds, Time};
-use crate::claim::{Claim, Notice};
+use crate::claim::{Claim, Notice, Place};
 use crate::ids::{AgentEpoch, ClaimId, Rank, ReadToken};
 use crate::io::{Action, Lease, Outbox, Why};
 use crate::limits::MAX_CLAIMS;
@@ -30,6 +31,16 @@ pub(crate) struct Desk<'a> {
     pub(crate) out: &'a mut Outbox,
 }
 
+impl Desk<'_> {
+    /// Lets a worker read the blocks of a lease.
+    fn grant(&mut self, reader: AgentEpoch, lease: &Lease) -> ReadToken {
+        let token = self.tokens.draw(&lease.id);
+        let tables = lease.tables.clone();
+        self.out.actions.push_back(Action::Grant { reader, token, tables });
+        token
+    }
+}
+
 impl Held {
     pub(crate) fn new(lease: Lease, now: Time) -> Self {
         let claims = BTreeMap::new();
@@ -47,51 +58,35 @@ impl Held {
         if readers.is_empty() {
             return self.release(id, desk);
         }
-        if !readers.contains(&rank) || !self.knows(id, || Claim::new(readers, desk.now)) {
+        if !readers.contains(&rank) {
             return Answer::Over;
         }
-        let Some(claim) = self.claims.get_mut(id) else { return Answer::Over };
-        let token = match claim.token_of(agent) {
-            Some(token) => token,
-            None if claim.admits(rank, agent, readers) => {
-                let token = desk.tokens.draw(&self.lease.id);
+        let takes = self.takes_new();
+        let Some(claim) =
+            known_or_new(&mut self.claims, id, takes, || Claim::new(readers, desk.now))
+        else {
+            return Answer::Over;
+        };
+        let token = match claim.place(rank, agent, readers) {
+            Place::Refused => return Answer::Over,
+            Place::Held(token) => token,
+            Place::Free => {
+                let token = desk.grant(agent, &self.lease);
                 claim.seat(rank, agent, token);
                 self.open += 1;
-                let tables = self.lease.tables.clone();
-                desk.out.actions.push_back(Action::Grant { reader: agent, token, tables });
                 token
             }
-            None => return Answer::Over,
         };
         claim.extend(desk.now, desk.bounds);
-        self.grant(id, token, desk.now)
-    }
-
-    /// Whether the claim is known by now: a lease that has an outcome takes no new one.
-    fn knows(&mut self, id: &ClaimId, new: impl FnOnce() -> Claim) -> bool {
-        let known = self.claims.contains_key(id);
-        let takes = self.outcome.is_none() && self.claims.len() < MAX_CLAIMS;
-        if !known && takes {
-            self.claims.insert(id.clone(), new());
-        }
-        known || takes
-    }
-
-    fn grant(&self, id: &ClaimId, token: ReadToken, now: Time) -> Answer {
         let Lease { prompt, ref tables, .. } = self.lease;
-        Answer::Granted(Grant { token, prompt, left: self.left(id, now), tables: tables.clone() })
-    }
-
-    fn left(&self, id: &ClaimId, now: Time) -> Time {
-        let until = self.claims.get(id).and_then(Claim::deadline);
-        until.unwrap_or(now).saturating_sub(now)
+        Answer::Granted(Grant { token, prompt, left: claim.left(desk.now), tables: tables.clone() })
     }
 
     pub(crate) fn renew(&mut self, id: &ClaimId, agent: AgentEpoch, desk: &Desk<'_>) -> Answer {
         match self.claims.get_mut(id) {
             Some(claim) if claim.token_of(agent).is_some() => {
                 claim.extend(desk.now, desk.bounds);
-                Answer::Renewed { left: self.left(id, desk.now) }
+                Answer::Renewed { left: claim.left(desk.now) }
             }
             _ => Answer::Over,
         }
@@ -114,18 +109,20 @@ impl Held {
     /// The claimant's word that nobody will read. It counts before the claim itself, which
     /// another rank of D may still send; it changes nothing about a claim that has ended.
     pub(crate) fn release(&mut self, id: &ClaimId, desk: &mut Desk<'_>) -> Answer {
+        let takes = self.takes_new();
         let new = !self.claims.contains_key(id);
-        if !self.knows(id, || Claim::ended(desk.now)) {
-            return Answer::Over;
-        }
-        let ends = self.claims.get_mut(id).filter(|claim| claim.lives());
-        if let Some(claim) = ends {
+        let claim = known_or_new(&mut self.claims, id, takes, || Claim::given_up(desk.now));
+        let Some(claim) = claim else { return Answer::Over };
+        if new || claim.lives() {
             revoke(claim.end(), desk.out);
-        } else if !new {
-            return Answer::Released;
+            self.outcome.get_or_insert(Why::Released);
         }
-        self.outcome.get_or_insert(Why::Released);
         Answer::Released
+    }
+
+    /// A lease that has an outcome takes no new claim.
+    fn takes_new(&self) -> bool {
+        self.outcome.is_none() && self.claims.len() < MAX_CLAIMS
     }
 
     /// Ends the claims that this worker can no longer read to the end.
@@ -182,4 +179,16 @@ impl Held {
 
 fn revoke(tokens: Vec<ReadToken>, out: &mut Outbox) {
     out.actions.extend(tokens.into_iter().map(|token| Action::Revoke { token }));
+}
+
+fn known_or_new<'a>(
+    claims: &'a mut BTreeMap<ClaimId, Claim>,
+    id: &ClaimId,
+    takes_new: bool,
+    new: impl FnOnce() -> Claim,
+) -> Option<&'a mut Claim> {
+    match claims.entry(id.clone()) {
+        Entry::Occupied(known) => Some(known.into_mut()),
+        Entry::Vacant(vacant) => takes_new.then(|| vacant.insert(new())),
+    }
 }

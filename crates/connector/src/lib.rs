@@ -4,7 +4,7 @@
 //!    [parameters](params) for the router.
 //! 2. D's [`Scheduler::admit`] reads the parameters, D's workers shake hands with P's
 //!    ([`handshake`]) and claim ([`Input::Start`]), while the request is still queued.
-//! 3. P answers with the block tables, a read token and the [digest](digest) of the prompt; D
+//! 3. P answers with the block tables, a read token and the [digest] of the prompt; D
 //!    compares the digest and tells its driver what to read ([`Event::Offered`]).
 //! 4. The driver plans and reads, while the claim is renewed, and says [`Input::ReadsDone`].
 //! 5. D commits: only where P still kept the blocks then ([`Answer::Alive`](message::Answer))

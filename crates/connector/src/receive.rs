@@ -155,6 +155,7 @@ impl Receive {
 
     pub(crate) fn reads_done(&mut self, now: Time, bounds: &Bounds, out: &mut Outbox) {
         if !matches!(self.phase, Phase::Reading) {
+            // Too late to count, but the reads have ended all the same.
             return self.reads_failed(out);
         }
         self.phase = Phase::Committing;
@@ -201,12 +202,12 @@ impl Receive {
     }
 
     pub(crate) fn expire(&mut self, now: Time, bounds: &Bounds, out: &mut Outbox) {
+        if self.lapses_at().is_some_and(|at| at <= now) {
+            self.end(End::Failed(Failure::NoAnswer), out);
+        }
         if self.renews() && self.renew_at <= now {
             self.renew_at = now.saturating_add(bounds.renew_every);
             self.tell_granted(&Request::Renew, out);
-        }
-        if self.lapses_at().is_some_and(|at| at <= now) {
-            self.end(End::Failed(Failure::NoAnswer), out);
         }
     }
 

@@ -42,7 +42,8 @@ pub struct RemotePrefill {
     pub claim: ClaimId,
     /// Where to ask.
     pub address: Address,
-    /// Tokens that P says it holds; the digest of the answer decides.
+    /// Tokens that P says it holds, any positive number: the caller looks whether its prompt has
+    /// as many and computes the digest of these, and the digest in P's answer decides.
     pub tokens: u64,
 }
 

@@ -121,7 +121,7 @@ impl Sends {
     fn settle(&mut self, id: &LeaseId, out: &mut Outbox) {
         let Some(held) = self.leases.get(id) else { return };
         let freed = held.freed();
-        self.timers.set(id, held.deadline(&self.bounds).filter(|_| freed.is_none()));
+        self.timers.set(id, held.deadline(&self.bounds));
         if let Some(why) = freed {
             self.leases.remove(id);
             out.events.push_back(Event::Freed { lease: id.clone(), why });

@@ -1,5 +1,6 @@
 //! Tests of the rules of one hand-off, and of two and more workers against each other.
 
+mod bounds;
 mod codec;
 mod digest;
 mod handshake;

@@ -20,14 +20,15 @@ use transport::session::{Channel, Hello, Role, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Card, ConnectError, Endpoint};
 
-use crate::{Config, Engine, StartError};
+use crate::{Config, Engine, FetchError, StartError};
 pub(crate) use driver::FreedLease;
-pub(crate) use links::{Link, attach};
+use links::Link;
+pub(crate) use links::{Fresh, attach};
 
 /// What the driver is asked to do or told.
 pub(crate) enum Command {
     /// A control channel is open.
-    Attach { peer: Peer, card: Option<Card>, link: Link, reply: oneshot::Sender<Attached> },
+    Attach { fresh: Fresh, card: Option<Card>, reply: oneshot::Sender<Attached> },
     /// A message came over it.
     Heard { from: Peer, message: Message },
     /// It is closed.
@@ -35,7 +36,7 @@ pub(crate) enum Command {
     /// P: keep the blocks of a lease.
     Lease(Lease),
     /// D: claim a lease.
-    Claim { start: Start, reply: oneshot::Sender<Result<Vec<Offer>, Failure>> },
+    Claim { start: Start, reply: oneshot::Sender<Offers> },
     /// D: read what was offered, then commit.
     Read { claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended> },
     /// D: the request is no longer wanted.
@@ -46,6 +47,9 @@ pub(crate) enum Command {
 
 /// Whether the peer's endpoint could be dialled.
 pub(crate) type Attached = Result<(), ConnectError>;
+
+/// What a claim led to.
+pub(crate) type Offers = Result<Vec<Offer>, FetchError>;
 
 /// How a claim ended: `Ok(None)` when it was given up as wished.
 pub(crate) type Ended = Result<(), Option<Failure>>;

@@ -9,6 +9,7 @@ use connector::params::Address;
 use connector::{ClaimId, Counts, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
 use kv_layout::{BlockTable, CacheLayout, Holding, Span, plan};
 use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use transport::session::Role;
 
@@ -127,9 +128,14 @@ impl Offered {
 impl Drop for Offered {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
+        // At once, where there is room: also outside of the runtime.
+        let Err(TrySendError::Full(abort)) = self.agent.commands.try_send(Command::Abort(claim))
+        else {
+            return;
+        };
         let agent = Arc::clone(&self.agent);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { agent.commands.send(Command::Abort(claim)).await });
+            runtime.spawn(async move { agent.commands.send(abort).await });
         }
     }
 }

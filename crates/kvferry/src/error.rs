@@ -126,6 +126,9 @@ pub enum FetchError {
     /// The hand-off failed.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// The same request is being fetched already.
+    #[error("the request is under way already")]
+    UnderWay,
     /// It was given up as wished.
     #[error("the request was given up")]
     Released,
@@ -145,7 +148,7 @@ impl FetchError {
             Self::Mismatch(why) => why.class(),
             Self::Control { .. } => Class::PeerLost,
             Self::Released => Class::Retry,
-            Self::Stopped => Class::Bug,
+            Self::Stopped | Self::UnderWay => Class::Bug,
             Self::NotLoopback { .. } | Self::NoProvider | Self::Connect(_) | Self::Plan(_) => {
                 Class::Config
             }

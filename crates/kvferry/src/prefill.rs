@@ -8,6 +8,7 @@ use connector::{Counts, Finished, Nonce, PromptDigest, Rank, RequestId, Schedule
 use kv_layout::BlockTable;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use transport::session::Role;
 
 use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
@@ -119,12 +120,15 @@ fn lock(scheduler: &Mutex<Scheduler>) -> std::sync::MutexGuard<'_, Scheduler> {
 
 async fn accept(listener: TcpListener, agent: Arc<Agent>) {
     let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
+    // They end with this task: none keeps the agent alive.
+    let mut greetings = JoinSet::new();
     loop {
+        while greetings.try_join_next().is_some() {}
         let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, from)) => {
                 let agent = Arc::clone(&agent);
-                tokio::spawn(async move {
+                greetings.spawn(async move {
                     greet(stream, from, &agent).await;
                     drop(permit);
                 });

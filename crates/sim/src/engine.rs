@@ -9,7 +9,7 @@ use kv_layout::{
 };
 use strided::RegionId;
 use transport::BoundRegion;
-use transport::memory::{HostMemory, MemoryError};
+use transport::memory::{HostMemory, MemoryError, PageSize};
 
 use crate::truth::{Place, Tensor};
 use crate::{BlockPool, pattern};
@@ -78,7 +78,8 @@ impl Engine {
         }
         let layout = CacheLayout::new(model, &grouping, order, count);
         let (regions, bytes) = bind(&layout);
-        let memory = Arc::new(HostMemory::new(bytes)?);
+        // A pool is touched all over: with small pages, half of the time goes to the page table.
+        let memory = Arc::new(HostMemory::with_pages(bytes, PageSize::Huge)?);
         pattern::write_canary(memory.words(), 0);
         let pool = Mutex::new(BlockPool::new(count, seed));
         Ok(Self { model: model.clone(), layout, grouping, regions, memory, pool })
@@ -219,7 +220,8 @@ pub(crate) fn blocks_of(table: &BlockTable, block_size: u32) -> impl Iterator<It
 }
 
 fn check_rows(layers: &[Layer]) -> Result<(), EngineError> {
-    let odd = |layer: &&Layer| layer.key_bytes % 8 != 0 || layer.value_bytes % 8 != 0;
+    let odd =
+        |layer: &&Layer| !layer.key_bytes.is_multiple_of(8) || !layer.value_bytes.is_multiple_of(8);
     match layers.iter().find(odd) {
         Some(layer) => Err(EngineError::OddRow {
             layer: layer.name.clone(),

@@ -80,6 +80,8 @@ pub enum Fence {
 }
 
 /// Blocks to read from a peer into local memory.
+///
+/// A transfer of no bytes is asked for like any other: it completes as done if the grant lives.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     /// The caller's name for it.
@@ -129,7 +131,8 @@ pub enum Event {
         /// What was seen.
         why: TransferError,
     },
-    /// Nothing that this peer was asked for can touch local memory any more.
+    /// Nothing that this peer was asked for can touch local memory any more. Comes once after
+    /// the completions that follow [`Event::Overdue`], before [`Event::PeerDown`].
     Fenced {
         /// The peer.
         peer: PeerId,

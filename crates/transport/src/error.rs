@@ -1,6 +1,6 @@
 //! Errors, one small enum per operation.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use strided::RegionId;
 
@@ -130,13 +130,21 @@ pub enum ConnectError {
 }
 
 /// Why a transfer was not accepted; it comes back in [`SubmitError::transfer`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{why}")]
 pub struct SubmitError {
     /// The reason.
     pub why: SubmitErrorKind,
     /// The transfer, untouched.
     pub transfer: Box<Transfer>,
+}
+
+impl fmt::Debug for SubmitError {
+    /// Names the transfer; its block lists would fill pages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (why, id) = (&self.why, &self.transfer.id);
+        f.debug_struct("SubmitError").field("why", why).field("id", id).finish_non_exhaustive()
+    }
 }
 
 /// The reasons of [`SubmitError`].

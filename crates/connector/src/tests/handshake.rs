@@ -11,10 +11,8 @@ fn layer(name: &str, kind: Kind) -> PlacedLayer {
 }
 
 fn handshake() -> Handshake {
-    let layers = vec![
-        layer("layers.0", Kind::Full),
-        layer("layers.1", Kind::SlidingWindow { window: 128 }),
-    ];
+    let layers =
+        vec![layer("layers.0", Kind::Full), layer("layers.1", Kind::SlidingWindow { window: 128 })];
     let regions = vec![Region { block_stride: 8192, block_count: 1_000_000 }];
     Handshake {
         engine: P.engine,
@@ -50,7 +48,8 @@ fn differences_are_named() {
         change(&mut theirs);
         compatible(&ours, &theirs).map_err(|mismatch| mismatch.to_string())
     };
-    let table: &[(fn(&mut Handshake), &str)] = &[
+    type Case = (fn(&mut Handshake), &'static str);
+    let table: &[Case] = &[
         (|h| h.model = "other".into(), "model differs: org/model here, other at the peer"),
         (|h| h.revision = "v2".into(), "revision differs: main here, v2 at the peer"),
         (|h| h.dtype = DType::Fp8, "KV cache dtype differs: bf16 here, fp8 at the peer"),
@@ -95,7 +94,10 @@ fn limits() {
         let mut theirs = handshake();
         change(&mut theirs);
         let body = serde_json::to_vec(&theirs).unwrap();
-        assert_eq!(too_many(theirs.to_json().map(drop)), too_many(Handshake::from_json(&body).map(drop)));
+        assert_eq!(
+            too_many(theirs.to_json().map(drop)),
+            too_many(Handshake::from_json(&body).map(drop))
+        );
         too_many(Handshake::from_json(&body).map(drop))
     };
     assert_eq!(with(|h| h.cards = vec![h.cards[0].clone(); 17]), "data cards");

@@ -75,11 +75,7 @@ fn refused_by_name() {
         ("/remote_port", json!(0), "`remote_port` is absent or not a port number from 1 to 65535"),
         ("/tp_size", json!(4097), "`tp_size` is absent or not a number from 1 to 4096"),
         ("/tp_size", json!(-1), "`tp_size` is absent or not a number from 1 to 4096"),
-        (
-            "/remote_num_tokens",
-            json!(0),
-            "`remote_num_tokens` is absent or not a positive number",
-        ),
+        ("/remote_num_tokens", json!(0), "`remote_num_tokens` is absent or not a positive number"),
     ];
     for (path, wrong, message) in table {
         let mut value = params().to_json();

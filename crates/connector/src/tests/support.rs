@@ -60,12 +60,7 @@ pub(crate) fn to_claim(rank: u32, readers: &[u32]) -> Request {
 }
 
 pub(crate) fn asks(from: Peer, claim: &ClaimId, request: Request) -> Message {
-    Message {
-        from: from.agent,
-        to: P.agent,
-        claim: claim.clone(),
-        body: Body::Request(request),
-    }
+    Message { from: from.agent, to: P.agent, claim: claim.clone(), body: Body::Request(request) }
 }
 
 pub(crate) fn answers(to: Peer, claim: &ClaimId, answer: Answer) -> Message {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use connector::{
-    Action, AgentEpoch, ClaimId, Event, Failure, Input, LeaseId, Offer, Peer, Why, Worker,
+    Action, AgentEpoch, ClaimId, Event, Failure, Input, LeaseId, Offer, Start, Why, Worker,
 };
 use kv_layout::{BlockTable, CacheLayout};
 use strided::{Blocks, Pattern, RegionId};
@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use transport::{AgentId, Card, Endpoint, Event as Moved, GrantToken, PeerId};
 
 use super::reads::Reads;
-use super::{Attached, Command, Ended, Link, Read};
-use crate::Config;
+use super::{Attached, Command, Ended, Fresh, Link, Offers, Read};
+use crate::{Config, FetchError};
 
 /// A lease whose blocks may be reused.
 pub(crate) type FreedLease = (LeaseId, Why);
@@ -29,10 +29,12 @@ struct Neighbour {
 
 /// Who waits for what of a claim.
 enum Waiting {
-    Offer(oneshot::Sender<Result<Vec<Offer>, Failure>>),
+    Offer(oneshot::Sender<Offers>),
     Reading(oneshot::Sender<Ended>),
     /// Offered, and the engine has not said yet what to read.
     Nobody,
+    /// Ended before the engine said so.
+    Gone(Ended),
 }
 
 pub(super) struct Driver {
@@ -103,8 +105,8 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Attach { peer, card, link, reply } => {
-                let _ = reply.send(self.attach(peer, card.as_ref(), link));
+            Command::Attach { fresh, card, reply } => {
+                let _ = reply.send(self.attach(fresh, card.as_ref()));
             }
             Command::Heard { from, message } => self.input(Input::Message { from, message }),
             Command::Closed { agent, link } => {
@@ -113,35 +115,55 @@ impl Driver {
                 }
             }
             Command::Lease(lease) => self.input(Input::Lease(lease)),
-            Command::Claim { start, reply } => {
-                self.waiting.insert(start.claim.clone(), Waiting::Offer(reply));
-                self.input(Input::Start(start));
-            }
+            Command::Claim { start, reply } => self.claim(start, reply),
             Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
-            Command::Abort(claim) => self.input(Input::Abort(claim)),
+            Command::Abort(claim) => {
+                if let Some(Waiting::Gone(_)) = self.waiting.get(&claim) {
+                    self.waiting.remove(&claim);
+                }
+                self.input(Input::Abort(claim));
+            }
             Command::Counts(reply) => {
                 let _ = reply.send(self.worker.counts());
             }
         }
     }
 
-    fn attach(&mut self, peer: Peer, card: Option<&Card>, link: Link) -> Attached {
+    fn attach(&mut self, fresh: Fresh, card: Option<&Card>) -> Attached {
         let data = card.map(|card| self.endpoint.connect(card)).transpose()?;
-        self.neighbours.insert(peer.agent, Neighbour { link, data });
+        let agent = fresh.peer.agent;
+        let neighbour = Neighbour { link: fresh.start(), data };
+        // A second channel of the same agent takes the place of the first, data included.
+        if let Some(data) = self.neighbours.insert(agent, neighbour).and_then(|old| old.data) {
+            self.endpoint.disconnect(data);
+        }
         Ok(())
     }
 
-    fn read(&mut self, claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended>) {
-        let Some(waiting @ Waiting::Nobody) = self.waiting.get_mut(&claim) else {
-            let _ = reply.send(Err(Some(Failure::Over)));
+    fn claim(&mut self, start: Start, reply: oneshot::Sender<Offers>) {
+        if self.waiting.contains_key(&start.claim) {
+            let _ = reply.send(Err(FetchError::UnderWay));
             return;
-        };
-        *waiting = Waiting::Reading(reply);
+        }
+        self.waiting.insert(start.claim.clone(), Waiting::Offer(reply));
+        self.input(Input::Start(start));
+    }
+
+    fn read(&mut self, claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended>) {
+        match self.waiting.remove(&claim) {
+            Some(Waiting::Nobody) => {}
+            Some(Waiting::Gone(ended)) => {
+                let _ = reply.send(ended);
+                return;
+            }
+            // An engine reads only what it was offered, and once.
+            Some(Waiting::Offer(_) | Waiting::Reading(_)) | None => return,
+        }
+        self.waiting.insert(claim.clone(), Waiting::Reading(reply));
         let data = |read: Read| (self.neighbours.get(&read.peer).and_then(|near| near.data), read);
         let reads = reads.into_iter().map(data).collect();
-        if let Some(input) = self.reads.start(self.endpoint.as_mut(), &claim, reads) {
-            self.input(input);
-        }
+        let told = self.reads.start(self.endpoint.as_mut(), &claim, reads);
+        told.into_iter().for_each(|input| self.input(input));
     }
 
     fn lose(&mut self, agent: AgentEpoch) {
@@ -247,9 +269,13 @@ impl Driver {
                 let _ = reply.send(ended);
             }
             Some(Waiting::Offer(reply)) => {
-                let _ = reply.send(Err(ended.err().flatten().unwrap_or(Failure::Over)));
+                let failure = ended.err().flatten().unwrap_or(Failure::Over);
+                let _ = reply.send(Err(failure.into()));
             }
-            Some(Waiting::Nobody) | None => {}
+            Some(Waiting::Nobody) if ended != Err(None) => {
+                self.waiting.insert(claim.clone(), Waiting::Gone(ended));
+            }
+            Some(Waiting::Nobody | Waiting::Gone(_)) | None => {}
         }
     }
 }

@@ -21,6 +21,29 @@ pub(crate) struct Link {
     _tasks: [AbortOnDrop; 2],
 }
 
+/// A channel that the driver does not know yet; nothing is heard on it before it does.
+pub(crate) struct Fresh {
+    pub(super) peer: Peer,
+    inbound: Inbound,
+    outbound: Outbound,
+    commands: mpsc::Sender<Command>,
+    open: oneshot::Sender<()>,
+}
+
+impl Fresh {
+    /// Begins to listen. What is heard becomes commands, so the driver, which calls this while
+    /// it handles one, knows the channel before it gets the first.
+    pub(super) fn start(self) -> Link {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (messages, outgoing) = mpsc::channel(QUEUE);
+        let hear = hear(self.inbound, self.peer, id, self.commands, self.open);
+        let say = say(self.outbound, outgoing);
+        let tasks = [AbortOnDrop(tokio::spawn(hear)), AbortOnDrop(tokio::spawn(say))];
+        Link { id, messages, _tasks: tasks }
+    }
+}
+
 /// Gives a fresh channel to the driver. Gives the peer, and a receiver that ends with the
 /// channel.
 pub(crate) async fn attach(
@@ -28,17 +51,12 @@ pub(crate) async fn attach(
     opened: Opened,
     card: Option<Card>,
 ) -> Option<(Result<(), ConnectError>, oneshot::Receiver<()>)> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let peer = Peer { engine: opened.theirs.engine, agent: opened.theirs.agent };
-    let (messages, outgoing) = mpsc::channel(QUEUE);
     let (open, closed) = oneshot::channel();
-    let hear = hear(opened.inbound, peer, id, commands.clone(), open);
-    let say = say(opened.outbound, outgoing);
-    let tasks = [AbortOnDrop(tokio::spawn(hear)), AbortOnDrop(tokio::spawn(say))];
-    let link = Link { id, messages, _tasks: tasks };
+    let Opened { inbound, outbound, .. } = opened;
+    let fresh = Fresh { peer, inbound, outbound, commands: commands.clone(), open };
     let (reply, attached) = oneshot::channel();
-    commands.send(Command::Attach { peer, card, link, reply }).await.ok()?;
+    commands.send(Command::Attach { fresh, card, reply }).await.ok()?;
     Some((attached.await.ok()?, closed))
 }
 

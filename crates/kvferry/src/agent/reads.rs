@@ -41,7 +41,7 @@ impl Reads {
         endpoint: &mut dyn Endpoint,
         claim: &ClaimId,
         reads: Vec<(Option<PeerId>, Read)>,
-    ) -> Option<Input> {
+    ) -> Vec<Input> {
         let progress = self.claims.entry(claim.clone()).or_default();
         for (peer, read) in reads.into_iter().filter(|(_, read)| !read.copies.is_empty()) {
             let Some(peer) = peer else {
@@ -56,24 +56,24 @@ impl Reads {
             let (copies, timeout) = (read.copies, self.timeout);
             self.waiting.push_back(Transfer { id, peer, token, copies, timeout });
         }
-        self.submit(endpoint).or_else(|| self.settle(claim))
+        let mut told = self.submit(endpoint);
+        told.extend(self.settle(claim));
+        told
     }
 
-    /// Fills the endpoint's queue.
-    fn submit(&mut self, endpoint: &mut dyn Endpoint) -> Option<Input> {
+    /// Fills the endpoint's queue. Gives what the machine must be told of reads that it refused.
+    fn submit(&mut self, endpoint: &mut dyn Endpoint) -> Vec<Input> {
+        let mut told = Vec::new();
         while let Some(transfer) = self.waiting.pop_front() {
             let Err(refused) = endpoint.submit(transfer) else { continue };
             if refused.why == SubmitErrorKind::QueueFull {
                 self.waiting.push_front(*refused.transfer);
-                return None;
+                break;
             }
             tracing::warn!(why = %refused.why, "a read was refused");
-            let ended = self.ended(refused.transfer.id, false);
-            if ended.is_some() {
-                return ended;
-            }
+            told.extend(self.ended(refused.transfer.id, false));
         }
-        None
+        told
     }
 
     /// A transfer has ended. Gives what the machine must be told.

@@ -62,8 +62,8 @@ impl Remotes {
 async fn connect(agent: &Agent, address: &Address) -> Result<Arc<Remote>, FetchError> {
     let name = format!("{}:{}", address.host, address.port);
     let failed = |why: ControlError| FetchError::Control { address: name.clone(), why };
-    let target = resolve(&name, address).await?;
-    let stream = TcpStream::connect(target).await.map_err(|why| failed(why.into()))?;
+    let targets = resolve(&name, address).await?;
+    let stream = TcpStream::connect(&targets[..]).await.map_err(|why| failed(why.into()))?;
     let opened = control::dial(stream, &agent.hello, &agent.handshake).await.map_err(failed)?;
     let theirs = opened.theirs.clone();
     compatible(&agent.handshake, &theirs)?;
@@ -82,15 +82,16 @@ async fn connect(agent: &Agent, address: &Address) -> Result<Arc<Remote>, FetchE
     Ok(Arc::new(Remote { agent, layout, closed: Mutex::new(closed) }))
 }
 
-/// The address, if it stays on this host: peers do not prove who they are yet.
-async fn resolve(name: &str, address: &Address) -> Result<SocketAddr, FetchError> {
+/// The addresses that stay on this host: peers do not prove who they are yet.
+async fn resolve(name: &str, address: &Address) -> Result<Vec<SocketAddr>, FetchError> {
     let found = lookup_host((address.host.as_str(), address.port)).await;
     let found =
         found.map_err(|why| FetchError::Control { address: name.to_owned(), why: why.into() })?;
-    found
-        .into_iter()
-        .find(|found| found.ip().is_loopback())
-        .ok_or_else(|| FetchError::NotLoopback { address: name.to_owned() })
+    let local: Vec<_> = found.filter(|found| found.ip().is_loopback()).collect();
+    if local.is_empty() {
+        return Err(FetchError::NotLoopback { address: name.to_owned() });
+    }
+    Ok(local)
 }
 
 fn card(theirs: &Handshake) -> Option<Card> {

@@ -42,3 +42,7 @@ impl Beat {
         if self.missed >= self.allowed { Pulse::Dead } else { Pulse::Due }
     }
 }
+
+#[cfg(test)]
+#[path = "beat_tests.rs"]
+mod tests;

@@ -3,6 +3,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use socket2::{Domain, SockRef, Socket, Type};
+
 use super::TcpConfig;
 use super::greet::{self, GreetError};
 use super::link::Link;
@@ -31,12 +33,10 @@ pub(super) fn dial(
     getrandom::fill(&mut random).map_err(|why| failed(io::Error::other(why).into()))?;
     (0..config.streams)
         .map(|stream| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let socket = TcpStream::connect_timeout(&target.address, left);
-            let socket = Arc::new(socket.map_err(|why| failed(why.into()))?);
+            let socket = socket(target.address).map_err(|why| failed(why.into()))?;
             link.add(Arc::clone(&socket))?;
             let hello = hello(config, stream, random);
-            introduce(&socket, &hello, target.agent, deadline).map_err(failed)?;
+            introduce(&socket, &hello, target, deadline).map_err(failed)?;
             Ok(socket)
         })
         .collect()
@@ -55,12 +55,20 @@ fn hello(config: &TcpConfig, stream: u16, random: [u8; 16]) -> Hello {
     }
 }
 
+/// A socket that is not connected yet, so that its link can end it while it connects.
+fn socket(address: SocketAddr) -> io::Result<Arc<TcpStream>> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    Ok(Arc::new(socket.into()))
+}
+
 fn introduce(
     socket: &TcpStream,
     own: &Hello,
-    agent: AgentId,
+    target: Target,
     deadline: Instant,
 ) -> Result<(), GreetError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    SockRef::from(socket).connect_timeout(&target.address.into(), left)?;
     socket.set_nodelay(true)?;
     greet::say(socket, own)?;
     let theirs = greet::hear(socket, deadline)?;
@@ -68,7 +76,7 @@ fn introduce(
     if theirs.role != Role::Prefill || theirs.channel != Channel::Data {
         return Err(GreetError::Unexpected("not a source of data"));
     }
-    if theirs.agent != agent {
+    if theirs.agent != target.agent {
         return Err(GreetError::Unexpected("another agent answers there"));
     }
     Ok(())

@@ -215,18 +215,22 @@ impl Door {
         hello: &Hello,
         party: &Party,
     ) -> Result<(), GreetError> {
-        // The reader asks for nothing before all its streams are answered, so the answer comes
-        // before any frame although the stream may be used from here on.
+        let link = self.link_of(party).ok_or(GreetError::Unexpected("a stream of nobody"))?;
+        // Once it is added, senders may use the socket: the hello goes out before.
         self.answer(socket, hello)?;
         let mut state = lock(&self.state);
-        let host = state.parties.get(party).and_then(|host| state.guests.get(host));
-        let host = host.filter(|host| host.link.len() < party.streams);
-        let host = host.ok_or(GreetError::Unexpected("a stream of no connection"))?;
-        let added = host.link.add(Arc::clone(socket));
-        added.map_err(|_| GreetError::Unexpected("a stream of a lost connection"))?;
+        if link.len() >= party.streams || link.add(Arc::clone(socket)).is_err() {
+            return Err(GreetError::Unexpected("a stream too many or too late"));
+        }
         // From now on the host's link is the one that ends this socket.
         state.guests.remove(&number);
         self.joined.notify_all();
         Ok(())
+    }
+
+    fn link_of(&self, party: &Party) -> Option<Arc<Link>> {
+        let state = lock(&self.state);
+        let host = state.parties.get(party)?;
+        state.guests.get(host).map(|guest| Arc::clone(&guest.link))
     }
 }

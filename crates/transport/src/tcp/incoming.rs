@@ -1,7 +1,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::PORTION;
 use super::frame::Status;
 use super::link::broken;
 use super::wire::Portion;
@@ -40,10 +39,6 @@ impl Incoming {
         Self { id, deadline, request_bytes, target, progress: Mutex::default() }
     }
 
-    fn portions(&self) -> u64 {
-        self.target.bytes().div_ceil(PORTION)
-    }
-
     /// Notes that the transfer is not wanted any more; false if that was known.
     pub(super) fn cancel(&self) -> bool {
         !std::mem::replace(&mut lock(&self.progress).cancelled, true)
@@ -51,12 +46,9 @@ impl Incoming {
 
     /// Where a portion goes; each comes once.
     pub(super) fn begin(&self, index: u64, len: u32) -> Result<Portion<'_>, TransferError> {
-        if index >= self.portions() {
-            return Err(broken("a portion beyond the end of its transfer"));
-        }
-        let at = index * PORTION;
-        let expected = PORTION.min(self.target.bytes() - at);
-        if u64::from(len) != expected {
+        let portion = Portion::nth(&self.target, index);
+        let portion = portion.ok_or(broken("a portion beyond the end of its transfer"))?;
+        if len != portion.len() {
             return Err(broken("a portion of the wrong length"));
         }
         let mut progress = lock(&self.progress);
@@ -67,7 +59,7 @@ impl Incoming {
         if progress.end.is_some_and(|(portions, _)| progress.begun > portions) {
             return Err(broken("more portions than the end of the transfer said"));
         }
-        Ok(Portion { scatter: &self.target, at, len: expected })
+        Ok(portion)
     }
 
     /// A portion that was begun is in place. Says how the transfer ended, if it has.
@@ -84,7 +76,7 @@ impl Incoming {
         status: Status,
     ) -> Result<Option<Outcome>, TransferError> {
         let mut progress = lock(&self.progress);
-        let total = self.portions();
+        let total = Portion::count(&self.target);
         if progress.end.is_some() {
             return Err(broken("a second end of a transfer"));
         }

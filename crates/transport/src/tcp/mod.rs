@@ -2,7 +2,7 @@
 //!
 //! A reader dials `streams` sockets to a source and sends each transfer as one compact
 //! request on the first of them. The source checks it against its grants and cuts it into
-//! *portions* of 1 MiB, which its sender threads, one a stream, take from all active transfers
+//! *portions* of 2 MiB, which its sender threads, one a stream, take from all active transfers
 //! in turn: a small transfer never waits behind more than one portion of each large one. A
 //! portion says whose and which it is, so streams need no order among each other.
 //!
@@ -31,7 +31,7 @@ pub use endpoint::TcpEndpoint;
 
 /// Bytes of a portion: the unit of fairness between transfers and of work between streams.
 /// Both sides count in it, so it belongs to the protocol.
-const PORTION: u64 = 1 << 20;
+const PORTION: u32 = 2 << 20;
 
 /// Transfers that a reader may have open at one source.
 const MAX_OPEN_REQUESTS: usize = 4096;

@@ -46,6 +46,9 @@ impl Outbox {
     /// Adds `bytes`, and wakes the pulse if it would sleep beyond `deadline`.
     pub(super) fn push(&self, bytes: &[u8], deadline: Option<Instant>) {
         let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
         let idle = state.bytes.is_empty();
         state.bytes.extend(bytes);
         if idle {
@@ -56,10 +59,14 @@ impl Outbox {
         }
     }
 
-    /// Sleeps until `alarm` at most, or until somebody wakes the pulse, and sends what there is
-    /// room for. False when the connection is down.
-    pub(super) fn wait(&self, alarm: Instant) -> bool {
+    /// Sleeps until the alarm, or until somebody wakes the pulse, and sends what there is room
+    /// for. False when the connection is down.
+    ///
+    /// The alarm is asked for under the lock that `push` takes, so that no deadline is missed
+    /// between the two.
+    pub(super) fn wait(&self, alarm: impl FnOnce() -> Instant) -> bool {
         let mut state = lock(&self.state);
+        let alarm = alarm();
         state.alarm = alarm;
         if let Some(socket) = state.stuck_on() {
             drop(state);

@@ -116,6 +116,7 @@ impl Peer {
         let pulse = || thread::Builder::new().name("kv-pulse".to_owned());
         pulse().spawn_scoped(scope, || self.pulse(config)).map_err(spawned)?;
         let mut sockets = dial(target, config, &self.link)?.into_iter();
+        self.life.fetch_add(1, Ordering::Relaxed);
         let first = sockets.next().ok_or_else(hung_up)?;
         for (stream, socket) in sockets.enumerate() {
             let receive = move || self.close(self.receive(&socket));
@@ -130,8 +131,7 @@ impl Peer {
     /// looks after deadlines.
     fn pulse(&self, config: &TcpConfig) {
         let mut beat = Beat::new(config.heartbeat, config.missed_heartbeats);
-        while self.outbox.wait(self.next_deadline().map_or(beat.due(), |next| next.min(beat.due())))
-        {
+        while self.outbox.wait(|| self.next_deadline().unwrap_or(beat.due()).min(beat.due())) {
             let now = Instant::now();
             self.fence_overdue(now);
             match beat.check(now, self.life.load(Ordering::Relaxed)) {
@@ -159,9 +159,9 @@ impl Peer {
             return;
         }
         inbox.fencing = true;
-        drop(inbox);
         overdue.sort_unstable();
         self.events.extend(overdue.into_iter().map(|id| Event::Overdue { id }));
+        drop(inbox);
         self.close(TransferError::Fenced);
     }
 
@@ -230,6 +230,7 @@ impl Peer {
     /// Tells the end of all that was open. By now no thread touches memory for this peer.
     fn finish(&self) {
         let why = self.link.down().unwrap_or_else(hung_up);
+        tracing::debug!(peer = self.id.0, %why, "peer is down");
         let mut inbox = lock(&self.inbox);
         inbox.closed = true;
         let mut open: Vec<TransferId> = inbox.open.drain().map(|(_, open)| open.id).collect();

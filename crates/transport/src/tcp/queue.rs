@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::frame::{Status, ToReader};
 use super::wire::Portion;
-use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS, PORTION};
+use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS};
 use crate::grants::Permit;
 use crate::scatter::Scatter;
 use crate::sync::lock;
@@ -14,17 +14,6 @@ use crate::sync::lock;
 pub(super) struct Outgoing {
     pub(super) scatter: Scatter,
     pub(super) permit: Permit,
-}
-
-impl Outgoing {
-    pub(super) fn portion(&self, index: u64) -> Portion<'_> {
-        let at = index.saturating_mul(PORTION);
-        Portion { scatter: &self.scatter, at, len: PORTION.min(self.scatter.bytes() - at) }
-    }
-
-    fn portions(&self) -> u64 {
-        self.scatter.bytes().div_ceil(PORTION)
-    }
 }
 
 /// What a reader is owed: its transfers, from which the sender threads take portions in turn.
@@ -73,19 +62,18 @@ impl SendQueue {
     /// Adds a transfer; `None` if the reader has more open than the protocol allows.
     pub(super) fn push(&self, transfer: u64, request_bytes: usize, rest: Rest) -> Option<()> {
         let mut state = lock(&self.state);
+        if state.closed {
+            return Some(());
+        }
         state.request_bytes += request_bytes;
         if state.items.len() >= MAX_OPEN_REQUESTS || state.request_bytes > MAX_OPEN_REQUEST_BYTES {
             return None;
         }
-        if let Rest::Send(outgoing) = &rest
-            && !state.closed
-        {
+        if let Rest::Send(outgoing) = &rest {
             state.open.push(Arc::downgrade(outgoing));
         }
-        if !state.closed {
-            state.items.push_back(Item { transfer, request_bytes, taken: 0, rest });
-            self.work.notify_one();
-        }
+        state.items.push_back(Item { transfer, request_bytes, taken: 0, rest });
+        self.work.notify_one();
         Some(())
     }
 
@@ -136,19 +124,20 @@ impl SendQueue {
 impl State {
     /// One step of a transfer, which goes to the back of the queue unless it was the last one.
     fn step(&mut self, mut item: Item) -> Work {
-        let outgoing = match item.rest {
-            Rest::End(status) => return self.end(&item, status),
-            Rest::Send(ref outgoing) if outgoing.permit.revoked_for().is_some() => {
-                return self.end(&item, Status::NotGranted);
-            }
-            Rest::Send(ref outgoing) => Arc::clone(outgoing),
+        let outgoing = match &item.rest {
+            Rest::End(status) => return Work::End(self.forget(&item, *status)),
+            Rest::Send(outgoing) => Arc::clone(outgoing),
         };
-        let (transfer, index) = (item.transfer, item.taken);
-        if index == outgoing.portions() {
-            return self.end(&item, Status::Done);
+        if outgoing.permit.revoked_for().is_some() {
+            return Work::End(self.forget(&item, Status::NotGranted));
+        }
+        let (transfer, index, total) =
+            (item.transfer, item.taken, Portion::count(&outgoing.scatter));
+        if total == 0 {
+            return Work::End(self.forget(&item, Status::Done));
         }
         item.taken += 1;
-        let end = if item.taken == outgoing.portions() {
+        let end = if item.taken == total {
             Some(self.forget(&item, Status::Done))
         } else {
             self.items.push_back(item);
@@ -157,12 +146,7 @@ impl State {
         Work::Portion { transfer, index, outgoing, end }
     }
 
-    fn end(&mut self, item: &Item, status: Status) -> Work {
-        Work::End(self.forget(item, status))
-    }
-
-    /// The reader may use the room of a transfer as soon as it hears of the end, so it is free
-    /// before.
+    /// Frees the room of a transfer, before the reader hears of the end and uses it again.
     fn forget(&mut self, item: &Item, status: Status) -> ToReader {
         self.request_bytes -= item.request_bytes;
         ToReader::End { transfer: item.transfer, portions: item.taken, status }

@@ -9,7 +9,7 @@ use super::beat::{Beat, Pulse};
 use super::frame::{FRAME_LEN, Status, ToReader, ToSource};
 use super::link::{Link, broken, hung_up, lost};
 use super::queue::{Outgoing, Rest, SendQueue, Work};
-use super::wire::{self, Pieces};
+use super::wire::{self, Pieces, Portion};
 use super::{MAX_REQUEST_BYTES, request};
 use crate::grants::Grants;
 use crate::{AgentId, GrantToken, TransferError};
@@ -61,6 +61,7 @@ impl Served {
             input: BufReader::with_capacity(64 << 10, first),
             beat: Beat::new(config.heartbeat, config.missed_heartbeats),
             reads: 0,
+            next_look: Instant::now() + TICK,
             cut_after: config.cut_after,
         })
     }
@@ -93,9 +94,8 @@ fn send_portion(
     outgoing: &Outgoing,
     end: Option<ToReader>,
 ) -> io::Result<()> {
-    let portion = outgoing.portion(index);
-    let len = u32::try_from(portion.len).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let head = ToReader::Portion { transfer, index, len }.encode();
+    let portion = Portion::nth(&outgoing.scatter, index).ok_or(io::ErrorKind::InvalidInput)?;
+    let head = ToReader::Portion { transfer, index, len: portion.len() }.encode();
     match end {
         None => wire::send(socket, pieces, &head, portion, &[]),
         Some(end) => wire::send(socket, pieces, &head, portion, &end.encode()),
@@ -108,6 +108,7 @@ struct Requests<'a> {
     input: BufReader<&'a TcpStream>,
     beat: Beat,
     reads: u64,
+    next_look: Instant,
     cut_after: Duration,
 }
 
@@ -164,8 +165,7 @@ impl Requests<'_> {
                     self.reads += 1;
                 }
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
-                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
                     _ => return Err(lost(&error)),
                 },
             }
@@ -175,10 +175,15 @@ impl Requests<'_> {
     }
 
     fn look_after(&mut self) -> Result<(), TransferError> {
-        if self.served.queue.stuck_for(self.cut_after) {
-            return Err(TransferError::NotGranted);
+        let now = Instant::now();
+        if now < self.next_look {
+            return Ok(());
         }
-        match self.beat.check(Instant::now(), self.reads) {
+        self.next_look = now + TICK;
+        if self.served.queue.stuck_for(self.cut_after) {
+            return Err(TransferError::Lost { why: "a send outlived its grant".to_owned() });
+        }
+        match self.beat.check(now, self.reads) {
             Pulse::Dead => Err(TransferError::Silent),
             Pulse::Early | Pulse::Due => Ok(()),
         }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::PORTION;
 use crate::scatter::{Cursor, Scatter};
 
 /// Pieces that the kernel takes in one call.
@@ -14,11 +15,35 @@ const MAX_PIECES: usize = 1024;
 /// Bytes of a transfer that go over one socket in one run.
 #[derive(Clone, Copy)]
 pub(super) struct Portion<'a> {
-    pub(super) scatter: &'a Scatter,
+    scatter: &'a Scatter,
     /// Position of the first byte in the scatter.
-    pub(super) at: u64,
-    pub(super) len: u64,
+    at: u64,
+    len: u32,
 }
+
+impl<'a> Portion<'a> {
+    /// How many portions there are.
+    pub(super) fn count(scatter: &Scatter) -> u64 {
+        scatter.bytes().div_ceil(u64::from(PORTION))
+    }
+
+    /// The portion of that index, if there are so many.
+    pub(super) fn nth(scatter: &'a Scatter, index: u64) -> Option<Self> {
+        let at = index.checked_mul(u64::from(PORTION))?;
+        let rest = scatter.bytes().checked_sub(at).filter(|&rest| rest > 0)?;
+        let len = u32::try_from(rest).map_or(PORTION, |rest| rest.min(PORTION));
+        Some(Self { scatter, at, len })
+    }
+
+    pub(super) fn len(self) -> u32 {
+        self.len
+    }
+}
+
+/// Bytes that a receiver waits for before it wakes up, where so many are sure to come: fewer
+/// wake-ups for the same bytes. A link that brings less than this within the heartbeats that
+/// may be missed looks dead.
+const MARK: usize = 256 << 10;
 
 /// The pieces of one call; kept by a thread so as not to be allocated each time.
 pub(super) struct Pieces {
@@ -95,7 +120,7 @@ pub(super) fn send(
     tail: &[u8],
 ) -> io::Result<()> {
     let mut cursor = portion.scatter.cursor(portion.at);
-    let mut left = portion.len;
+    let mut left = u64::from(portion.len);
     pieces.clear();
     pieces.push(head.as_ptr().cast_mut(), head.len());
     loop {
@@ -132,11 +157,13 @@ pub(super) fn receive(
     life: &AtomicU64,
 ) -> io::Result<usize> {
     let mut cursor = portion.scatter.cursor(portion.at);
-    let mut left = portion.len;
+    let mut left = u64::from(portion.len);
     let mut missing = usize::try_from(portion.len).map_err(|_| io::ErrorKind::InvalidInput)?;
     let (next, next_len) = (next.as_mut_ptr(), next.len());
+    let mut mark = Mark { socket, raised: false };
     pieces.clear();
     loop {
+        mark.fit(missing)?;
         if pieces.is_empty() {
             pieces.clear();
             left -= pieces.line_up(&mut cursor, left);
@@ -154,10 +181,48 @@ pub(super) fn receive(
         }
         life.fetch_add(1, Ordering::Relaxed);
         if got >= missing {
+            mark.fit(0)?;
             return Ok(got - missing);
         }
         missing -= got;
         pieces.advance(got);
+    }
+}
+
+/// Bytes of a C int, on every machine that this runs on.
+const INT_LEN: libc::socklen_t = 4;
+
+/// The low-water mark of a socket.
+struct Mark<'a> {
+    socket: &'a TcpStream,
+    raised: bool,
+}
+
+impl Mark<'_> {
+    /// Raises the mark while it is safe: a call that has copied some bytes already sleeps until
+    /// a whole mark of *further* bytes is queued, so two marks must still be to come.
+    fn fit(&mut self, missing: usize) -> io::Result<()> {
+        let raise = missing >= 2 * MARK;
+        if raise == self.raised {
+            return Ok(());
+        }
+        let mark = if raise { libc::c_int::try_from(MARK).unwrap_or(1) } else { 1 };
+        // SAFETY: the option is an int; its address and size are passed, and it outlives the
+        // call.
+        let failed = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const mark).cast(),
+                INT_LEN,
+            )
+        };
+        if failed != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.raised = raise;
+        Ok(())
     }
 }
 

@@ -1,0 +1,75 @@
+//! How fast the TCP provider moves scattered blocks, beside plain sockets in the same run.
+//!
+//! `cargo bench -p benches --bench transport` prints two tables and one latency:
+//!
+//! * **W1**, 10 regions, 165 of 400 blocks of 128 KiB each, and **W3**, 64 regions, 128 of 1024
+//!   blocks of 4 KiB each, with random ids on both sides. *Plain* is a pair of threads a
+//!   stream that write and read the same blocks with vectored calls of up to 1024 pieces, with
+//!   no request, no header and no check: what the kernel can do. The variants take turns, so
+//!   that a busy machine slows all of them.
+//! * **W4**, the time from `submit` to the completion of one block of 4 KiB, by criterion.
+//!
+//! Targets are poisoned before every round, and all bytes are compared after the first and the
+//! last one.
+
+#![allow(clippy::print_stdout, reason = "a bench is there to print")]
+
+#[path = "transport/latency.rs"]
+mod latency;
+#[path = "transport/ours.rs"]
+mod ours;
+#[path = "transport/plain.rs"]
+mod plain;
+#[path = "transport/table.rs"]
+mod table;
+#[path = "transport/workload.rs"]
+mod workload;
+
+use std::error::Error;
+
+use criterion::Criterion;
+
+use ours::Ours;
+use plain::Plain;
+use table::Taken;
+use workload::Workload;
+
+type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// One way to move the blocks of a workload.
+trait Mover {
+    fn name(&self) -> String;
+
+    /// Overwrites the target blocks.
+    fn poison(&mut self);
+
+    /// Moves all blocks once.
+    fn run(&mut self) -> Fallible<Taken>;
+
+    /// How many words of the target blocks are not what they should be.
+    fn wrong_words(&self) -> usize;
+}
+
+const W1: Workload = Workload { regions: 10, pool: 400, moved: 165, block: 128 << 10 };
+const W3: Workload = Workload { regions: 64, pool: 1024, moved: 128, block: 4 << 10 };
+
+fn compare(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
+    let mut movers: Vec<Box<dyn Mover>> = Vec::new();
+    let pools = plain::Pools::new(workload);
+    for streams in [1, 2, 4] {
+        movers.push(Box::new(Plain::new(workload, &pools, streams)?));
+    }
+    movers.push(Box::new(Ours::new(workload)?));
+    table::compare(name, workload, &mut movers, rounds)
+}
+
+fn main() -> Fallible<()> {
+    // Without `--bench` somebody only wants to know that it works, as `cargo test` does.
+    let rounds = if std::env::args().any(|arg| arg == "--bench") { 15 } else { 1 };
+    compare("W1", &W1, rounds)?;
+    compare("W3", &W3, rounds)?;
+    let mut criterion = Criterion::default().configure_from_args();
+    latency::bench(&mut criterion)?;
+    criterion.final_summary();
+    Ok(())
+}

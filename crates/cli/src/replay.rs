@@ -1,0 +1,159 @@
+//! `kvferry replay`: a request trace with bounded pools on both sides.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use kv_layout::{Model, baseline};
+use serde::Serialize;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::args::ReplayArgs;
+use crate::failure::{Code, Failure};
+use crate::handoff::progress;
+use crate::pair::{Figures, Pair, Setup};
+use crate::summary::{Summary, Tally};
+use crate::trace::{Request, Trace};
+use crate::{model, output};
+
+/// What is told at the end.
+#[derive(Debug, Serialize)]
+struct Report {
+    trace: String,
+    seconds: f64,
+    /// Requests larger than the pool, by their place in the trace.
+    skipped: Vec<u64>,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failure> {
+    let model = model::load(&arguments.model.model)?;
+    let trace = Trace::load(arguments.trace.as_deref(), arguments.limit)?;
+    let pool = arguments.pool.as_u64();
+    let setup = Setup { model: arguments.model.clone(), link: arguments.link, pool };
+    let pair = Arc::new(Pair::start(&setup).await?);
+    if !json {
+        heading(&model, arguments, &trace);
+    }
+    let (fitting, skipped): (Vec<_>, Vec<_>) =
+        trace.requests.into_iter().partition(|request| pair.fits(request.tokens));
+    for request in skipped.iter().filter(|_| !json) {
+        anstream::eprintln!(
+            "request {} of {} tokens is larger than the pool: skipped",
+            request.number,
+            output::count(request.tokens)
+        );
+    }
+    let started = Instant::now();
+    let bar = progress(fitting.len() as u64, json);
+    let outcome = replay(&pair, &fitting, arguments, &bar).await;
+    bar.finish_and_clear();
+    let time = started.elapsed();
+    let pair = Arc::into_inner(pair)
+        .ok_or_else(|| Failure::new(Code::Failed, "a request is still under way"))?;
+    let tally = match outcome {
+        Ok(tally) => tally,
+        Err(failure) => return Err(pair.explain(failure).await),
+    };
+    let full = fitting
+        .iter()
+        .map(|request| baseline::all_full(&model, setup.model.block_size, request.tokens).bytes)
+        .sum();
+    let summary = tally.finish(time, full, pair.finish().await?);
+    let skipped = skipped.iter().map(|request| request.number).collect();
+    let report = Report { trace: trace.source, seconds: time.as_secs_f64(), skipped, summary };
+    print(&report, json);
+    report.summary.check()
+}
+
+/// Starts each request at its time. The first failure ends all.
+async fn replay(
+    pair: &Arc<Pair>,
+    requests: &[Request],
+    arguments: &ReplayArgs,
+    bar: &ProgressBar,
+) -> Result<Tally, Failure> {
+    let mut running = JoinSet::new();
+    let outcome = start_all(pair, requests, arguments, bar, &mut running).await;
+    // What still runs holds the pair.
+    running.shutdown().await;
+    outcome
+}
+
+async fn start_all(
+    pair: &Arc<Pair>,
+    requests: &[Request],
+    arguments: &ReplayArgs,
+    bar: &ProgressBar,
+    running: &mut JoinSet<Result<Figures, Failure>>,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally::new()?;
+    let start = tokio::time::Instant::now();
+    for request in requests {
+        let arrival = start + request.arrival.div_f64(arguments.speed);
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(arrival) => break,
+                Some(ended) = running.join_next() => count(ended, &mut tally, bar)?,
+            }
+        }
+        let decode = decode_time(request.output_tokens, arguments);
+        running.spawn(serve(Arc::clone(pair), request.clone(), decode));
+    }
+    while let Some(ended) = running.join_next().await {
+        count(ended, &mut tally, bar)?;
+    }
+    Ok(tally)
+}
+
+/// How long a request's blocks are in use after the hand-off.
+fn decode_time(tokens: u64, arguments: &ReplayArgs) -> Duration {
+    let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX));
+    let seconds = tokens * arguments.decode_ms / 1e3 / arguments.speed;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+async fn serve(pair: Arc<Pair>, request: Request, decode: Duration) -> Result<Figures, Failure> {
+    let held = pair.hand_over(request.number, request.tokens).await?;
+    let figures = held.figures;
+    tokio::time::sleep(decode).await;
+    pair.dismiss(held).await?;
+    Ok(figures)
+}
+
+fn count(
+    ended: Result<Result<Figures, Failure>, JoinError>,
+    tally: &mut Tally,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    tally.add(&ended.map_err(|why| Failure::new(Code::Failed, why))??);
+    bar.inc(1);
+    Ok(())
+}
+
+fn heading(model: &Model, arguments: &ReplayArgs, trace: &Trace) {
+    output::title(&format!(
+        "{} · blocks of {} · {} of KV cache on each side · {} × the trace's speed",
+        model.model_type,
+        arguments.model.block_size,
+        output::bytes(arguments.pool.as_u64()),
+        arguments.speed
+    ));
+    anstream::println!("{} requests of {}\n", trace.requests.len(), trace.source);
+}
+
+fn print(report: &Report, json: bool) {
+    if json {
+        anstream::println!("{}", serde_json::json!(report));
+        return;
+    }
+    report.summary.print("over the whole replay, filling and checking included");
+    let rows = [
+        ("skipped as larger than the pool", format!("{} requests", report.skipped.len())),
+        ("time", format!("{:.1} s", report.seconds)),
+    ];
+    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
+    anstream::print!("{}", output::facts(rows));
+}

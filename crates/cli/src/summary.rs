@@ -1,0 +1,141 @@
+//! What many hand-offs add up to.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::pair::{Account, Accounts, Figures};
+
+/// Counts up while requests are handed over.
+pub(crate) struct Tally {
+    requests: u64,
+    bytes: u64,
+    reading: Duration,
+    /// Hand-off latencies in microseconds.
+    latencies: Histogram<u64>,
+}
+
+/// What is told at the end.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    /// What the same requests would move with every layer as full attention.
+    pub(crate) full_attention_bytes: u64,
+    /// Bytes over the time that was spent on moving them.
+    pub(crate) gigabytes_per_second: f64,
+    pub(crate) latency_median_ms: f64,
+    pub(crate) latency_p99_ms: f64,
+    pub(crate) accounts: Accounts,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        // An hour in microseconds, to three digits.
+        let latencies = Histogram::new_with_max(3_600_000_000, 3)
+            .map_err(|why| Failure::new(Code::Failed, why))?;
+        Ok(Self { requests: 0, bytes: 0, reading: Duration::ZERO, latencies })
+    }
+
+    pub(crate) fn add(&mut self, figures: &Figures) {
+        self.requests += 1;
+        self.bytes += figures.bytes;
+        self.reading += figures.reading;
+        let micros = u64::try_from(figures.latency.as_micros()).unwrap_or(u64::MAX);
+        self.latencies.saturating_record(micros.max(1));
+    }
+
+    /// Time that went to planning, reading and commit; where requests overlap, it counts twice.
+    pub(crate) fn reading(&self) -> Duration {
+        self.reading
+    }
+
+    /// Sums up, the bytes having been moved in `time`.
+    pub(crate) fn finish(
+        &self,
+        time: Duration,
+        full_attention_bytes: u64,
+        accounts: Accounts,
+    ) -> Summary {
+        Summary {
+            requests: self.requests,
+            bytes: self.bytes,
+            full_attention_bytes,
+            gigabytes_per_second: per_second(self.bytes, time) / 1e9,
+            latency_median_ms: self.milliseconds(0.5),
+            latency_p99_ms: self.milliseconds(0.99),
+            accounts,
+        }
+    }
+
+    fn milliseconds(&self, quantile: f64) -> f64 {
+        Duration::from_micros(self.latencies.value_at_quantile(quantile)).as_secs_f64() * 1e3
+    }
+}
+
+/// Bytes per second.
+#[allow(clippy::cast_precision_loss, reason = "a rate is shown with two decimals")]
+fn per_second(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { bytes as f64 / time.as_secs_f64() }
+}
+
+impl Summary {
+    /// As text; `rate_of` says over which time the rate is.
+    pub(crate) fn print(&self, rate_of: &str) {
+        let saved = self.full_attention_bytes.saturating_sub(self.bytes);
+        let Accounts { prefill, decode } = &self.accounts;
+        let left = |account: &Account| {
+            format!(
+                "{} blocks, {} leases, {} claims, {} receives",
+                account.leaked_blocks, account.leases, account.claims, account.receives
+            )
+        };
+        let rows = [
+            (
+                "handed over",
+                format!("{} requests, every byte checked", output::count(self.requests)),
+            ),
+            ("moved", output::bytes(self.bytes)),
+            (
+                "saved",
+                format!(
+                    "{} ({}) against every layer as full attention",
+                    output::bytes(saved),
+                    output::percent(saved, self.full_attention_bytes)
+                ),
+            ),
+            ("rate", format!("{:.2} GB/s {rate_of}", self.gigabytes_per_second)),
+            (
+                "hand-off latency",
+                format!(
+                    "median {:.2} ms, p99 {:.2} ms",
+                    self.latency_median_ms, self.latency_p99_ms
+                ),
+            ),
+            ("left at the prefill worker", left(prefill)),
+            ("left at the decode worker", left(decode)),
+            (
+                "peak resident memory",
+                format!(
+                    "prefill {}, decode {}",
+                    output::bytes(prefill.peak_resident_bytes),
+                    output::bytes(decode.peak_resident_bytes)
+                ),
+            ),
+        ];
+        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
+        anstream::print!("{}", output::facts(rows));
+    }
+
+    /// Nothing may be left on either side.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let Accounts { prefill, decode } = &self.accounts;
+        if prefill.is_clean() && decode.is_clean() {
+            return Ok(());
+        }
+        Err(Failure::new(Code::Failed, "something is left that should have been given back"))
+    }
+}

@@ -1,0 +1,108 @@
+//! The other end of a port of kvferry's, spoken by hand.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kvferry::connector::handshake::Handshake;
+use kvferry::connector::{AgentEpoch, EngineEpoch};
+use kvferry::transport::AgentId;
+use kvferry::transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::within;
+
+/// Below the 5 s that a silent stranger gets: who hangs up within this did not wait for more.
+const AT_ONCE: Duration = Duration::from_secs(4);
+
+const AGENT: u64 = 77;
+
+pub struct Stranger(pub TcpStream);
+
+impl Stranger {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.unwrap())
+    }
+
+    /// Says these bytes; a listener that has had enough may hang up meanwhile.
+    pub async fn say(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes).await;
+    }
+
+    /// Says a hello.
+    pub async fn greet(&mut self, role: Role, channel: Channel) {
+        self.say(&hello(role, channel)).await;
+    }
+
+    /// Hears the answer to a hello.
+    pub async fn hear_hello(&mut self) -> Hello {
+        let mut bytes = [0; HELLO_LEN];
+        within("a hello", self.0.read_exact(&mut bytes)).await.unwrap();
+        Hello::decode(&bytes).unwrap()
+    }
+
+    /// Opens a control channel as a decode agent that looks like the peer itself would. Gives
+    /// what the peer says of itself.
+    pub async fn shake_hands(&mut self, ours: &Handshake) -> Handshake {
+        self.greet(Role::Decode, Channel::Control).await;
+        self.hear_hello().await;
+        let body = ours.to_json().unwrap();
+        self.say(&u32::try_from(body.len()).unwrap().to_le_bytes()).await;
+        self.say(&body).await;
+        let length = within("a body", self.0.read_u32_le()).await.unwrap();
+        let mut theirs = vec![0; length as usize];
+        within("a body", self.0.read_exact(&mut theirs)).await.unwrap();
+        Handshake::from_json(&theirs).unwrap()
+    }
+
+    /// Whether the other end hangs up at once. Gives what it said before.
+    pub async fn hung_up(&mut self) -> Vec<u8> {
+        let mut heard = Vec::new();
+        match timeout(AT_ONCE, self.0.read_to_end(&mut heard)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => assert_eq!(why.kind(), ErrorKind::ConnectionReset),
+            Err(_) => panic!("the other end did not hang up within {AT_ONCE:?}"),
+        }
+        heard
+    }
+}
+
+pub fn hello(role: Role, channel: Channel) -> [u8; HELLO_LEN] {
+    let agent = AgentId(AGENT);
+    let hello = Hello {
+        versions: VERSIONS,
+        role,
+        channel,
+        stream: 0,
+        streams: 1,
+        engine: AGENT,
+        agent,
+        random: [7; 16],
+    };
+    hello.encode()
+}
+
+/// What a decode worker of this engine would say of itself.
+pub fn handshake(engine: &kvferry::Engine) -> Handshake {
+    Handshake {
+        engine: EngineEpoch(AGENT),
+        agent: AgentEpoch(AGENT),
+        model: engine.model.clone(),
+        revision: engine.revision.clone(),
+        dtype: engine.dtype,
+        layout: engine.layout.clone(),
+        cards: Vec::new(),
+    }
+}
+
+/// Bytes that look like nothing, from a seed.
+pub fn noise(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}

@@ -1,0 +1,140 @@
+//! Hand-offs between real agents over TCP, every byte inspected.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::proxy::Proxy;
+use common::{BYTES, D, P, short, within};
+use kvferry::Config;
+use kvferry::connector::Why;
+use kvferry::kv_layout::PageOrder;
+use tokio::task::JoinSet;
+
+async fn hand_over(from: PageOrder, to: PageOrder) {
+    let config = Config::default();
+    let (mut p, d) = (P::start(&config, from).await, D::start(&config, to));
+    for request in 0..3 {
+        let params = p.offer(request).await;
+        assert_eq!(d.fetch(request, &params).await.unwrap(), BYTES);
+        assert_eq!(p.freed(request).await, Why::Satisfied);
+    }
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_values_joint() {
+    hand_over(PageOrder::Joint, PageOrder::Joint).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_values_apart() {
+    hand_over(PageOrder::Apart, PageOrder::Apart).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_joint_to_apart() {
+    hand_over(PageOrder::Joint, PageOrder::Apart).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_apart_to_joint() {
+    hand_over(PageOrder::Apart, PageOrder::Joint).await;
+}
+
+/// The runtime of one thread that small engines have.
+#[tokio::test]
+async fn on_one_thread() {
+    hand_over(PageOrder::Joint, PageOrder::Joint).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_may_be_given_by_name() {
+    let config = Config::default();
+    let (mut p, d) = (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let mut params = p.offer(1).await;
+    params["remote_host"] = "localhost".into();
+    assert_eq!(d.fetch(1, &params).await.unwrap(), BYTES);
+    assert_eq!(p.freed(1).await, Why::Satisfied);
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_the_same_time_share_one_handshake() {
+    let config = Config::default();
+    let mut p = P::start(&config, PageOrder::Joint).await;
+    let proxy = Proxy::start(p.prefill.address()).await;
+    let d = Arc::new(D::start(&config, PageOrder::Joint));
+    let mut fetches = JoinSet::new();
+    for request in 0..12 {
+        let (d, params) = (Arc::clone(&d), proxy.through(p.offer(request).await));
+        fetches.spawn(async move { d.fetch(request, &params).await });
+    }
+    for moved in within("fetches", fetches.join_all()).await {
+        assert_eq!(moved.unwrap(), BYTES);
+    }
+    assert_eq!(proxy.connections(), 1);
+    p.all_satisfied(12).await;
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_decode_engines_may_read_one_lease() {
+    let config = Config::default();
+    let mut p = P::start(&config, PageOrder::Joint).await;
+    let (first, second) =
+        (D::start(&config, PageOrder::Joint), D::start(&config, PageOrder::Apart));
+    let params = p.offer(1).await;
+    let early = first.claim(1, &params).await.unwrap();
+    let late = second.claim(1, &params).await.unwrap();
+    assert_eq!(first.receive(1, early).await.unwrap(), BYTES);
+    // Satisfied, and still claimed by the other.
+    let counts = p.prefill.counts().await;
+    assert_eq!((counts.leases, counts.claims), (1, 1));
+    assert_eq!(second.receive(1, late).await.unwrap(), BYTES);
+    assert_eq!(p.freed(1).await, Why::Satisfied);
+    p.at_rest().await;
+    first.at_rest().await;
+    second.at_rest().await;
+}
+
+/// A claim may come the moment after the handshake: it must not overtake the news of the
+/// channel that it came over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_of_a_channel_is_heard() {
+    let config = Config::default();
+    let mut p = P::start(&config, PageOrder::Joint).await;
+    let mut agents = JoinSet::new();
+    for request in 0..24 {
+        let (params, config) = (p.offer(request).await, config.clone());
+        agents.spawn(async move {
+            let d = D::start(&config, PageOrder::Joint);
+            let moved = d.fetch(request, &params).await;
+            d.at_rest().await;
+            moved
+        });
+    }
+    for moved in within("fetches", agents.join_all()).await {
+        assert_eq!(moved.unwrap(), BYTES);
+    }
+    p.all_satisfied(24).await;
+    p.at_rest().await;
+}
+
+/// A queued request holds its claim for longer than one claim lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_renewed_while_the_request_waits() {
+    let config = short();
+    let (mut p, d) = (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let params = p.offer(1).await;
+    let offered = d.claim(1, &params).await.unwrap();
+    tokio::time::sleep(2 * config.bounds.claim_life).await;
+    assert_eq!(d.receive(1, offered).await.unwrap(), BYTES);
+    assert_eq!(p.freed(1).await, Why::Satisfied);
+    p.at_rest().await;
+    d.at_rest().await;
+}

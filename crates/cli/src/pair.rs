@@ -5,15 +5,24 @@ mod decode;
 mod messages;
 pub(crate) mod worker;
 
-pub(crate) use decode::{Accounts, Figures, Pair, Setup};
+pub(crate) use decode::{Accounts, Figures, Pair};
 pub(crate) use messages::Account;
 
 use kvferry::connector::{Class, PromptDigest, PromptIdentity};
 use kvferry::{Config, Engine, FetchError, StartError};
 use sim::EngineError;
 
-use crate::args::LinkArgs;
+use crate::args::{LinkArgs, ModelArgs};
 use crate::failure::{Code, Failure};
+
+/// What a pair is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) model: ModelArgs,
+    pub(crate) link: LinkArgs,
+    /// Bytes of the KV cache of each side.
+    pub(crate) pool: u64,
+}
 
 /// Model id that both workers state.
 const MODEL: &str = "kvferry/pattern";

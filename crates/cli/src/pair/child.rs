@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::decode::Setup;
+use super::Setup;
 use super::messages::{Account, FromPrefill, ToPrefill};
 use crate::failure::{Code, Failure};
 

@@ -10,19 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::child::PrefillProcess;
 use super::messages::Account;
-use super::{config, describe, from_engine_error, from_fetch_error, from_start_error, prompt};
-use crate::args::{LinkArgs, ModelArgs};
+use super::{
+    Setup, config, describe, from_engine_error, from_fetch_error, from_start_error, prompt,
+};
 use crate::failure::{Code, Failure};
 use crate::model;
-
-/// What a pair is made of.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) model: ModelArgs,
-    pub(crate) link: LinkArgs,
-    /// Bytes of the KV cache of each side.
-    pub(crate) pool: u64,
-}
 
 /// Both workers.
 pub(crate) struct Pair {

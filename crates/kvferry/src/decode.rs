@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use connector::params::Address;
-use connector::{ClaimId, Counts, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
+use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
 use kv_layout::{BlockTable, CacheLayout, Holding, Span, plan};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
@@ -68,8 +68,12 @@ impl Decode {
         prompt: PromptDigest,
     ) -> Result<Offered, FetchError> {
         let prefill = self.scheduler.admit(RequestId::new(request)?, params)?;
-        let remote = self.remotes.get(&self.agent, &prefill.address).await?;
         let claim = prefill.claim;
+        let remote = self.remotes.get(&self.agent, &prefill.address, claim.lease.engine).await?;
+        if claim.lease.engine != remote.engine {
+            // An earlier life promised it; this one can only say that it knows nothing of it.
+            return Err(Failure::Unknown.into());
+        }
         let sources = BTreeMap::from([(remote.agent, BTreeSet::from([Rank(0)]))]);
         let start = Start { claim: claim.clone(), prompt, sources };
         let (reply, offers) = oneshot::channel();

@@ -1,20 +1,32 @@
 //! Alone in its process, since it measures the CPU time of all threads.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
+#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use common::*;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
-use transport::Outcome;
+use transport::tcp::{TcpConfig, TcpEndpoint};
+use transport::{AgentId, Endpoint, Event, GrantToken, Outcome, Transfer, TransferId};
+
+fn endpoint(agent: u64) -> TcpEndpoint {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    TcpEndpoint::bind(TcpConfig::new(AgentId(agent), 1, listen)).unwrap()
+}
 
 #[test]
 fn a_connection_without_work_costs_no_core() {
-    let mut pair = Pair::new(&Net::Tcp, Pool::new(4096, 4), Pool::new(4096, 4));
-    pair.source.grant(READER, TOKEN, vec![page(&[1], 8)]).unwrap();
-    assert_eq!(pair.read(1, vec![]), Outcome::Done);
+    let (mut source, mut reader) = (endpoint(1), endpoint(2));
+    let (id, token, timeout) = (TransferId(1), GrantToken(1), Duration::from_secs(10));
+    source.grant(AgentId(2), token, vec![]).unwrap();
+    let peer = reader.connect(&source.card()).unwrap();
+    reader.submit(Transfer { id, peer, token, copies: vec![], timeout }).unwrap();
+    poll(&mut [PollFd::from_borrowed_fd(reader.ready_fd(), PollFlags::IN)], None).unwrap();
+    let mut events = Vec::new();
+    reader.poll(&mut events);
+    assert_eq!(events, [Event::Completion { id, outcome: Outcome::Done }]);
+
     let cpu = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
     let before = cpu();
     std::thread::sleep(Duration::from_millis(1500));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use connector::Peer;
 use connector::message::Message;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use transport::{Card, ConnectError};
 
 use super::{AbortOnDrop, Command};
@@ -27,7 +27,7 @@ pub(crate) struct Fresh {
     inbound: Inbound,
     outbound: Outbound,
     commands: mpsc::Sender<Command>,
-    open: oneshot::Sender<()>,
+    open: watch::Sender<()>,
 }
 
 impl Fresh {
@@ -50,9 +50,9 @@ pub(crate) async fn attach(
     commands: &mpsc::Sender<Command>,
     opened: Opened,
     card: Option<Card>,
-) -> Option<(Result<(), ConnectError>, oneshot::Receiver<()>)> {
+) -> Option<(Result<(), ConnectError>, watch::Receiver<()>)> {
     let peer = Peer { engine: opened.theirs.engine, agent: opened.theirs.agent };
-    let (open, closed) = oneshot::channel();
+    let (open, closed) = watch::channel(());
     let Opened { inbound, outbound, .. } = opened;
     let fresh = Fresh { peer, inbound, outbound, commands: commands.clone(), open };
     let (reply, attached) = oneshot::channel();
@@ -65,7 +65,7 @@ async fn hear(
     from: Peer,
     link: u64,
     commands: mpsc::Sender<Command>,
-    _open: oneshot::Sender<()>,
+    _open: watch::Sender<()>,
 ) {
     loop {
         match inbound.next().await {

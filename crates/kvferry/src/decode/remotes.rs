@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use connector::AgentEpoch;
 use connector::handshake::{Handshake, compatible};
 use connector::params::Address;
+use connector::{AgentEpoch, EngineEpoch};
 use dashmap::DashMap;
 use kv_layout::CacheLayout;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::sync::{Mutex, OnceCell, oneshot};
+use tokio::sync::{OnceCell, watch};
+use tokio::time::timeout;
 use transport::{AgentId, Card};
 
 use crate::FetchError;
@@ -19,17 +21,26 @@ use crate::control::{self, ControlError};
 /// The provider that this side has.
 const TCP: &str = "tcp";
 
+/// The end of a channel is seen within this time after the other side has closed it.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// A prefill engine with an open control channel.
 pub(crate) struct Remote {
+    pub(crate) engine: EngineEpoch,
     pub(crate) agent: AgentEpoch,
     pub(crate) layout: CacheLayout,
     /// Ends with the channel.
-    closed: Mutex<oneshot::Receiver<()>>,
+    closed: watch::Receiver<()>,
 }
 
 impl Remote {
-    async fn is_open(&self) -> bool {
-        matches!(self.closed.lock().await.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    /// Whether the channel stands. One to another life of the engine than is asked for, which
+    /// may be about to end, gets a moment for that.
+    async fn is_open(&self, engine: EngineEpoch) -> bool {
+        if self.engine != engine {
+            let _ = timeout(MOMENT, self.closed.clone().changed()).await;
+        }
+        self.closed.has_changed().is_ok()
     }
 }
 
@@ -41,17 +52,19 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    /// The engine at `address`, shaking hands with it if need be.
+    /// The engine at `address`, shaking hands with it if need be. It may turn out to be in
+    /// another life than `engine`.
     pub(crate) async fn get(
         &self,
         agent: &Agent,
         address: &Address,
+        engine: EngineEpoch,
     ) -> Result<Arc<Remote>, FetchError> {
         let key = (address.host.clone(), address.port);
         loop {
             let cell = Arc::clone(&self.by_address.entry(key.clone()).or_default());
             let remote = cell.get_or_try_init(|| connect(agent, address)).await?;
-            if remote.is_open().await {
+            if remote.is_open(engine).await {
                 return Ok(Arc::clone(remote));
             }
             self.by_address.remove_if(&key, |_, current| Arc::ptr_eq(current, &cell));
@@ -78,8 +91,8 @@ async fn connect(agent: &Agent, address: &Address) -> Result<Arc<Remote>, FetchE
         reason = "the only provider of this build",
         "prefill engine connected"
     );
-    let (agent, layout) = (theirs.agent, theirs.layout);
-    Ok(Arc::new(Remote { agent, layout, closed: Mutex::new(closed) }))
+    let Handshake { engine, agent, layout, .. } = theirs;
+    Ok(Arc::new(Remote { engine, agent, layout, closed }))
 }
 
 /// The addresses that stay on this host: peers do not prove who they are yet.

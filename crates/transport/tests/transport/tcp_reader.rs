@@ -1,15 +1,11 @@
 //! What a reader over TCP makes of sources that fail, lie or fall silent.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
-
-mod common;
-
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use common::raw::{END, PING, PORTION, Source, frame};
-use common::*;
+use crate::common::raw::{END, PING, PORTION, Source, frame};
+use crate::common::*;
 use strided::BlockCopy;
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
@@ -248,11 +244,11 @@ fn a_silent_source_is_down() {
 
 #[test]
 fn a_source_that_pings_is_not_silent() {
-    let mut reading = Reading::with(|config| config.heartbeat = Duration::from_millis(30));
+    let mut reading = Reading::with(|config| config.heartbeat = Duration::from_millis(100));
     let mut socket = reading.source.accept(|_| ());
     for _ in 0..20 {
         socket.write_all(&frame(PING, 0, 0, 0)).unwrap();
-        std::thread::sleep(Duration::from_millis(15));
+        std::thread::sleep(Duration::from_millis(30));
     }
     let mut events = Vec::new();
     reading.reader.poll(&mut events);

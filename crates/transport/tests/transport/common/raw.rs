@@ -98,6 +98,9 @@ impl Source {
         let mut socket = self.accept(|_| ());
         let mut head = [0; FRAME_LEN];
         socket.read_exact(&mut head).unwrap();
+        while head[..4] == PING.to_le_bytes() {
+            socket.read_exact(&mut head).unwrap();
+        }
         assert_eq!(head[..4], REQUEST.to_le_bytes());
         let len = u32::from_le_bytes(head[4..8].try_into().unwrap());
         socket.read_exact(&mut vec![0; len as usize]).unwrap();

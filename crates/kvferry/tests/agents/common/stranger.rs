@@ -1,13 +1,17 @@
 //! The other end of a port of kvferry's, spoken by hand.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use kvferry::connector::handshake::Handshake;
-use kvferry::connector::{AgentEpoch, EngineEpoch};
+use kvferry::connector::message::{Body, Message, Request};
+use kvferry::connector::params::HandoffParams;
+use kvferry::connector::{AgentEpoch, ClaimId, EngineEpoch, Rank, codec};
 use kvferry::transport::AgentId;
 use kvferry::transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -57,6 +61,16 @@ impl Stranger {
         Handshake::from_json(&theirs).unwrap()
     }
 
+    /// Claims what the parameters lead to, under the request's name.
+    pub async fn claim(&mut self, ours: &Handshake, theirs: &Handshake, params: &Value) {
+        let lease = HandoffParams::from_json(params).unwrap().lease;
+        let claim = ClaimId { request: lease.request.clone(), engine: ours.engine, lease };
+        let rank = Rank(0);
+        let body = Body::Request(Request::Claim { rank, readers: BTreeSet::from([rank]) });
+        let message = Message { from: ours.agent, to: theirs.agent, claim, body };
+        self.say(&codec::encode(&message).unwrap()).await;
+    }
+
     /// Whether the other end hangs up at once. Gives what it said before.
     pub async fn hung_up(&mut self) -> Vec<u8> {
         let mut heard = Vec::new();
@@ -101,7 +115,8 @@ pub fn handshake(engine: &kvferry::Engine) -> Handshake {
 pub fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     (0..count).map(|_| next()).collect()

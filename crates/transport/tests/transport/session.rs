@@ -1,7 +1,5 @@
 //! The hello of every socket.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
-
 use proptest::prelude::*;
 use transport::AgentId;
 use transport::session::{Channel, HELLO_LEN, Hello, HelloError, Role};

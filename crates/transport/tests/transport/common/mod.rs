@@ -1,6 +1,4 @@
 //! What the tests of all providers share.
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub mod raw;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,16 +1,12 @@
 //! What a source over TCP makes of readers that stall, lie or are no readers at all.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::raw::{self, CANCEL, END, FRAME_LEN, PING, PORTION, REQUEST, frame, hangs_up};
-use common::*;
+use crate::common::raw::{self, CANCEL, END, FRAME_LEN, PING, PORTION, REQUEST, frame, hangs_up};
+use crate::common::*;
 use transport::session::{Channel, Hello, Role, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, BindError, Card, Endpoint, Event, Outcome};
@@ -274,7 +270,7 @@ fn a_wrong_version_is_told_the_right_ones() {
 fn strangers_are_bounded_and_do_not_stay() {
     let mut serving = Serving::with(|config| {
         config.max_strangers = 3;
-        config.hello_timeout = Duration::from_millis(200);
+        config.hello_timeout = Duration::from_millis(800);
     });
     let connect = || TcpStream::connect(&serving.card.address).unwrap();
     let mut slow = connect();
@@ -282,7 +278,7 @@ fn strangers_are_bounded_and_do_not_stay() {
     let (second, third, fourth) = (connect(), connect(), connect());
     let start = Instant::now();
     assert!(hangs_up(&fourth));
-    assert!(start.elapsed() < Duration::from_millis(150));
+    assert!(start.elapsed() < Duration::from_millis(600));
     for socket in [&slow, &second, &third] {
         assert!(hangs_up(socket));
     }
@@ -291,7 +287,7 @@ fn strangers_are_bounded_and_do_not_stay() {
 
 #[test]
 fn a_connection_whose_streams_do_not_all_come_is_dropped() {
-    let mut serving = Serving::with(|config| config.hello_timeout = Duration::from_millis(100));
+    let mut serving = Serving::with(|config| config.hello_timeout = Duration::from_millis(500));
     let socket = TcpStream::connect(&serving.card.address).unwrap();
     raw::greet(&socket, &Hello { streams: 2, ..raw::hello(READER, Role::Decode) });
     assert!(hangs_up(&socket));

@@ -1,7 +1,5 @@
 //! Memory of this process.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

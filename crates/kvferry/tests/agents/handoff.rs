@@ -1,14 +1,12 @@
 //! Hand-offs between real agents over TCP, every byte inspected.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use common::proxy::Proxy;
-use common::{BYTES, D, P, short, within};
+use crate::common::proxy::Proxy;
+use crate::common::{BYTES, D, P, bounded, within};
 use kvferry::Config;
-use kvferry::connector::Why;
+use kvferry::connector::{Bounds, Why};
 use kvferry::kv_layout::PageOrder;
 use tokio::task::JoinSet;
 
@@ -53,7 +51,8 @@ async fn on_one_thread() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_may_be_given_by_name() {
     let config = Config::default();
-    let (mut p, d) = (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let (mut p, d) =
+        (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
     let mut params = p.offer(1).await;
     params["remote_host"] = "localhost".into();
     assert_eq!(d.fetch(1, &params).await.unwrap(), BYTES);
@@ -128,11 +127,14 @@ async fn the_first_message_of_a_channel_is_heard() {
 /// A queued request holds its claim for longer than one claim lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_renewed_while_the_request_waits() {
-    let config = short();
-    let (mut p, d) = (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let claim_life = Duration::from_millis(1500);
+    let renew_every = Duration::from_millis(200);
+    let config = bounded(Bounds { claim_life, renew_every, ..Bounds::default() });
+    let (mut p, d) =
+        (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
     let params = p.offer(1).await;
     let offered = d.claim(1, &params).await.unwrap();
-    tokio::time::sleep(2 * config.bounds.claim_life).await;
+    tokio::time::sleep(2 * claim_life).await;
     assert_eq!(d.receive(1, offered).await.unwrap(), BYTES);
     assert_eq!(p.freed(1).await, Why::Satisfied);
     p.at_rest().await;

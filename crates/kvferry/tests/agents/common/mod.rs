@@ -1,5 +1,4 @@
 //! Agents of fake engines in one process, and the state that a test must leave behind.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod proxy;
 pub mod stranger;
@@ -10,19 +9,23 @@ use std::time::Duration;
 
 use kvferry::connector::{Bounds, Failure, Why};
 use kvferry::kv_layout::{BlockTable, DType, Kind, Layer, Model, PageOrder};
-use kvferry::{Config, Counts, Decode, Engine, FetchError, Freed, Offered, Prefill};
-use kvferry::{PromptDigest, PromptIdentity};
+use kvferry::{
+    Config, Counts, Decode, Engine, FetchError, Freed, Offered, Prefill, PromptDigest,
+    PromptIdentity, StartError,
+};
 use serde_json::Value;
 
 /// Far above what anything here takes, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks.
+const MOMENT: Duration = Duration::from_millis(2);
 pub const BLOCK: u32 = 8;
 pub const TOKENS: u64 = 53;
 pub const RESUME: u64 = TOKENS - 1;
 /// 2 full layers with blocks 0 to 6; 5 windowed ones whose query at 52 sees keys from 33 on, so
 /// blocks 4 to 6; 8 tokens of 3 heads with 32 bytes each in a page.
 pub const BYTES: u64 = (2 * 7 + 5 * 3) * 8 * 3 * 32;
-const POOL: u64 = 512 << 10;
+const POOL: u64 = 1 << 20;
 
 /// Windowed and full layers, and a padding slot.
 pub fn model() -> Model {
@@ -36,22 +39,15 @@ pub fn model() -> Model {
     Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..7).map(layer).collect() }
 }
 
-/// Bounds that let a test see their end.
-pub fn short() -> Config {
-    let millis = Duration::from_millis;
-    let bounds = Bounds {
-        unclaimed: millis(400),
-        renew_every: millis(150),
-        claim_life: millis(700),
-        pending: millis(300),
-        ..Bounds::default()
-    };
+/// The default settings with other bounds.
+pub fn bounded(bounds: Bounds) -> Config {
     Config { bounds, ..Config::default() }
 }
 
 /// The prompt of a request, as both sides know it.
 pub fn prompt(request: u64) -> PromptDigest {
-    let tokens: Vec<u32> = (0..TOKENS).map(|i| (request * 1000 + i) as u32).collect();
+    let first = u32::try_from(request * 1000).unwrap();
+    let tokens: Vec<u32> = (first..).zip(0..TOKENS).map(|(token, _)| token).collect();
     PromptIdentity { tokens: &tokens, model: "tests", ..PromptIdentity::default() }.digest()
 }
 
@@ -76,7 +72,7 @@ pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     within(what, async {
         while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(MOMENT).await;
         }
     })
     .await;
@@ -91,9 +87,19 @@ pub struct P {
 }
 
 impl P {
+    /// Waits for the address if it has to: a predecessor may be just leaving it.
     pub async fn start(config: &Config, order: PageOrder) -> Self {
         let engine = sim::Engine::new(&model(), BLOCK, order, POOL, 1).unwrap();
-        let (prefill, freed) = Prefill::start(config, &describe(&engine)).await.unwrap();
+        let (prefill, freed) = within("the address", async {
+            loop {
+                match Prefill::start(config, &describe(&engine)).await {
+                    Ok(started) => return started,
+                    Err(StartError::Listen { .. }) => tokio::time::sleep(MOMENT).await,
+                    Err(why) => panic!("{why}"),
+                }
+            }
+        })
+        .await;
         Self { engine, prefill, freed, kept: Mutex::default() }
     }
 

@@ -1,0 +1,8 @@
+//! The command line as a user meets it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod errors;
+mod handoff;
+mod plan;
+mod replay;

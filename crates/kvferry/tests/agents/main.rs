@@ -1,0 +1,8 @@
+//! Real agents over TCP in one process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod handoff;
+mod loss;
+mod refused;
+mod strangers;

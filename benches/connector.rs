@@ -42,7 +42,7 @@ fn lease_id(nonce: u64) -> Result<LeaseId, Box<dyn Error>> {
 
 /// 6 window groups of 17 blocks and a full one of 63.
 fn tables() -> Vec<BlockTable> {
-    let table = |blocks: u32| BlockTable::from_block(0, 64, (0..blocks).collect::<Vec<_>>());
+    let table = |blocks: u32| BlockTable { first_token: 0, ids: (0..blocks).collect() };
     [17, 17, 17, 17, 17, 17, 63].map(table).to_vec()
 }
 

@@ -12,8 +12,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use kv_layout::{
-    BlockTable, CacheLayout, DType, Grouping, Holding, Kind, Layer, Model, PageOrder, Span,
-    kept_blocks, plan,
+    BlockTable, CacheLayout, DType, Grouping, Holding, Kind, Layer, Model, PageOrder, Span, Target,
+    kept, plan,
 };
 
 const GEMMA: &str = include_str!("../models/gemma-3-4b-it.json");
@@ -35,19 +35,19 @@ fn planning(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
     let layout = CacheLayout::new(&model, &grouping, PageOrder::Joint, POOL);
     let (from, to) = (tables(&grouping, 1709)?, tables(&grouping, 2377)?);
     let source = Holding { layout: &layout, tables: &from };
-    let target = Holding { layout: &layout, tables: &to };
+    let target = Target { ranks: &[&layout], rank: 0, tables: &to, hits: &[] };
     let span = Span { valid: TOKENS, resume_at: TOKENS - 1 };
     let ids: usize = from.iter().map(|table| table.ids.len()).sum();
     let mut group = criterion.benchmark_group("kv_layout");
     group.throughput(Throughput::Elements(ids as u64));
     group.bench_function("plan gemma-3-4b, 4,000 tokens", |bencher| {
-        bencher.iter(|| plan(black_box(source), black_box(target), span));
+        bencher.iter(|| plan(black_box(&[source]), black_box(target), span));
     });
-    let planned = plan(source, target, span)?;
+    let planned = plan(&[source], target, span)?;
     let stride = |blocks: &strided::Blocks| layout.regions[blocks.region().0 as usize].block_stride;
     group.bench_function("lower to ranges", |bencher| {
         bencher.iter(|| {
-            let copies = planned.copies.iter();
+            let copies = planned.copies();
             let ranges = copies.flat_map(|c| c.ranges(stride(c.source()), stride(c.target())));
             ranges.fold(0, |sum, range| sum ^ range.source ^ range.target)
         });
@@ -61,22 +61,16 @@ fn planning(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
 fn tables(grouping: &Grouping, step: u32) -> Result<Vec<BlockTable>, Box<dyn Error>> {
     let mut ids = (1..POOL).map(|i| i.wrapping_mul(step) % POOL);
     let table = |group: &kv_layout::Group| {
-        let kept = kept_blocks(group.kind, group.block_size, TOKENS - 1, TOKENS);
-        let count = usize::try_from(kept.end - kept.start)?;
+        let kept = kept(group.kind, group.block_size, TOKENS - 1, TOKENS);
+        let count = usize::try_from(kept.blocks)?;
         let ids: Vec<u32> = ids.by_ref().take(count).collect();
-        Ok(BlockTable::from_block(kept.start, group.block_size, ids))
+        Ok(BlockTable { first_token: kept.first_token, ids: ids.into() })
     };
     grouping.groups.iter().map(table).collect()
 }
 
 fn describing(criterion: &mut Criterion) -> Result<(), Box<dyn Error>> {
-    let layer = |i| Layer {
-        name: format!("layers.{i}"),
-        kind: Kind::Full,
-        heads: 8,
-        key_bytes: 256,
-        value_bytes: 256,
-    };
+    let layer = |i| Layer::attention(format!("layers.{i}"), Kind::Full, 8, 256, 256);
     let layers = (0..64).map(layer).collect();
     let model = Model { model_type: "llama".to_owned(), dtype: DType::Bf16, layers };
     let describe = || -> Result<Vec<u8>, Box<dyn Error>> {

@@ -64,6 +64,22 @@ pub(crate) struct PlanArgs {
     /// Draw the block map into this file: a row per layer, a cell per block.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pair: PairArgs,
+}
+
+/// Two engines of several ranks.
+#[derive(Clone, Debug, Args)]
+#[group(id = "pair", multiple = true)]
+pub(crate) struct PairArgs {
+    /// Shape of the prefill engine as JSON: `tensor`, `pipeline`, `context`, `block_size`,
+    /// `kernel_block`, `order` (joint, tokens_outside, apart, block_outermost); what is left out
+    /// is one rank. With --to, shows who reads what from whom.
+    #[arg(long, value_name = "P.json", requires = "to")]
+    pub(crate) from: Option<PathBuf>,
+    /// Shape of the decode engine.
+    #[arg(long, value_name = "D.json", requires = "from", conflicts_with = "svg")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

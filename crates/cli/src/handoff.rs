@@ -1,18 +1,19 @@
 //! `kvferry handoff`: requests one after the other between two processes.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kv_layout::{Grouping, Model, baseline, kept_blocks};
+use kv_layout::{Group, Grouping, Model, baseline, kept};
 
 use crate::args::HandoffArgs;
 use crate::failure::Failure;
 use crate::pair::{Pair, Setup};
 use crate::summary::{Summary, Tally};
-use crate::{model, output, plan};
+use crate::{model, output};
 
 pub(crate) async fn run(arguments: &HandoffArgs, json: bool) -> Result<(), Failure> {
     let model = model::load(&arguments.model.model)?;
     let (block_size, tokens) = (arguments.model.block_size, arguments.tokens);
-    let pool = pool_bytes(&model, block_size, tokens)?;
+    let grouping = Grouping::new(&model, block_size).map_err(Failure::input)?;
+    let pool = pool_bytes(&grouping, tokens);
     let setup = Setup { model: arguments.model.clone(), link: arguments.link, pool };
     let pair = Pair::start(&setup).await?;
     let bar = progress(arguments.requests, json);
@@ -21,7 +22,7 @@ pub(crate) async fn run(arguments: &HandoffArgs, json: bool) -> Result<(), Failu
         Err(failure) => return Err(pair.explain(failure).await),
     };
     bar.finish_and_clear();
-    let full = baseline::all_full(&model, block_size, tokens).bytes;
+    let full = baseline::all_full(&model, &grouping, tokens).bytes;
     let full = full.saturating_mul(arguments.requests);
     let summary = tally.finish(tally.reading(), full, pair.finish().await?);
     print(&summary, &model, arguments, json);
@@ -44,15 +45,10 @@ async fn hand_over(
 }
 
 /// Twice what one request takes: ids come from all over a pool that is half empty.
-fn pool_bytes(model: &Model, block_size: u32, tokens: u64) -> Result<u64, Failure> {
-    let grouping = Grouping::new(model, block_size).map_err(plan::from_group_error)?;
-    let kept = |group: &kv_layout::Group| {
-        let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
-        kept.end - kept.start
-    };
+fn pool_bytes(grouping: &Grouping, tokens: u64) -> u64 {
+    let kept = |group: &Group| kept(group.kind, group.block_size, tokens - 1, tokens).blocks;
     let blocks: u64 = grouping.groups.iter().map(kept).sum();
-    let blocks = blocks.saturating_mul(2).saturating_add(1);
-    Ok(blocks.saturating_mul(grouping.block_bytes()))
+    blocks.saturating_mul(2).saturating_add(1).saturating_mul(grouping.block_bytes())
 }
 
 /// A bar on standard error, where that is a terminal and nobody asked for JSON.

@@ -59,7 +59,7 @@ fn describe(engine: &sim::Engine, name: &str) -> Engine {
 
 fn from_engine_error(why: EngineError) -> Failure {
     match why {
-        EngineError::Group(why) => crate::plan::from_group_error(why),
+        EngineError::Shape(why) => Failure::input(why),
         EngineError::PoolTooSmall { .. } => {
             Failure::input(why).hint("give a larger --pool or a smaller --block-size")
         }

@@ -1,6 +1,7 @@
 //! `kvferry plan`: what a hand-off of a prompt would move.
 
 mod map;
+mod pair;
 mod report;
 
 use crate::args::PlanArgs;
@@ -8,10 +9,12 @@ use crate::failure::Failure;
 use crate::{model, output};
 use report::{Report, Scheme};
 
-pub(crate) use report::from_group_error;
-
 pub(crate) fn run(arguments: &PlanArgs, json: bool) -> Result<(), Failure> {
     let model = model::load(&arguments.model.model)?;
+    if let (Some(from), Some(to)) = (&arguments.pair.from, &arguments.pair.to) {
+        let shape = |path| model::load_shape(path, arguments.model.block_size);
+        return pair::run(&model, shape(from)?, shape(to)?, arguments.tokens, json);
+    }
     let report = Report::new(&model, arguments.model.block_size, arguments.tokens)?;
     if let Some(path) = &arguments.svg {
         svg::save(path, &map::draw(&report)).map_err(|why| {
@@ -52,6 +55,7 @@ fn groups(report: &Report) -> String {
     let row = |(index, group): (usize, &report::GroupRow)| {
         let moved = match group.moved {
             0 => "none".to_owned(),
+            _ if group.kind.is_recurrent() => "the state".to_owned(),
             n => format!("{}..={}", group.first_moved, group.first_moved + n - 1),
         };
         vec![

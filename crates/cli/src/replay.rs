@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use kv_layout::{Model, baseline};
+use kv_layout::{Grouping, Model, baseline};
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
@@ -29,6 +29,7 @@ struct Report {
 
 pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failure> {
     let model = model::load(&arguments.model.model)?;
+    let grouping = Grouping::new(&model, arguments.model.block_size).map_err(Failure::input)?;
     let trace = Trace::load(arguments.trace.as_deref(), arguments.limit)?;
     let pool = arguments.pool.as_u64();
     let setup = Setup { model: arguments.model.clone(), link: arguments.link, pool };
@@ -58,7 +59,7 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     };
     let full = fitting
         .iter()
-        .map(|request| baseline::all_full(&model, setup.model.block_size, request.tokens).bytes)
+        .map(|request| baseline::all_full(&model, &grouping, request.tokens).bytes)
         .sum();
     let summary = tally.finish(time, full, pair.finish().await?);
     let skipped = skipped.iter().map(|request| request.number).collect();

@@ -1,9 +1,9 @@
 //! What two workers tell each other once their channel is open: JSON after the hello.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use kv_layout::{CacheLayout, DType, PlacedLayer};
+use kv_layout::{CacheLayout, DType, PlacedLayer, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
@@ -138,7 +138,7 @@ fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), Handshake
 }
 
 /// Compares, field by field, what two workers must have in common: model, revision, dtype, and
-/// of each layer that both have its kind and the bytes of a key and of a value.
+/// of each layer that both have its kind, its packing and the bytes of each of its parts.
 ///
 /// Heads, blocks, groups and the set of layers may differ with the parallelism: whether every
 /// layer finds its source is the planner's to say, which sees all ranks.
@@ -158,11 +158,17 @@ pub fn compatible(ours: &Handshake, theirs: &Handshake) -> Result<(), Mismatch> 
 }
 
 fn same_layer(ours: &PlacedLayer, theirs: &PlacedLayer) -> Result<(), Mismatch> {
-    let field = |what: &str| format!("{what} of {}", ours.name);
-    same(field("kind"), &ours.kind, &theirs.kind)?;
-    same(field("key bytes"), &ours.key.bytes, &theirs.key.bytes)?;
-    let value = |layer: &PlacedLayer| layer.value.map_or(0, |part| part.bytes);
-    same(field("value bytes"), &value(ours), &value(theirs))
+    let field = |what: String| format!("{what} of {}", ours.name);
+    same(field("kind".to_owned()), &ours.kind, &theirs.kind)?;
+    let packing = |layer: &PlacedLayer| layer.packing.clone().unwrap_or_else(|| "plain".to_owned());
+    same(field("packing".to_owned()), &packing(ours), &packing(theirs))?;
+    let bytes = |layer: &PlacedLayer, role| {
+        layer.parts.iter().find(|part| part.role == role).map_or(0, |part| part.bytes)
+    };
+    let roles: BTreeSet<Role> = ours.parts.iter().chain(&theirs.parts).map(|p| p.role).collect();
+    roles.into_iter().try_for_each(|role| {
+        same(field(format!("bytes of {role}")), &bytes(ours, role), &bytes(theirs, role))
+    })
 }
 
 fn same<T: PartialEq + Display>(

@@ -1,6 +1,6 @@
 //! What less exact schemes would move of the same prompt, for comparison.
 
-use crate::{Group, Grouping, Kind, Layer, Model};
+use crate::{Group, Grouping, Kind, Layer, Model, Role};
 
 /// Size of a hand-off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,14 +22,23 @@ impl Moved {
     }
 }
 
-/// Every layer as full attention: each keeps all blocks of the prompt.
+/// Every layer as full attention: each keeps all blocks of the prompt. A recurrent layer keeps
+/// its state.
 #[must_use]
-pub fn all_full(model: &Model, block_size: u32, tokens: u64) -> Moved {
+pub fn all_full(model: &Model, grouping: &Grouping, tokens: u64) -> Moved {
     let mut moved = Moved::default();
-    for layer in &model.layers {
-        let pages = tokens.div_ceil(u64::from(block_size.max(1)));
-        let page_bytes = layer.token_bytes().saturating_mul(u64::from(block_size));
-        moved.add(pages, page_bytes, has_values(layer));
+    for group in &grouping.groups {
+        let (kind, block_size) = (group.kind, group.block_size);
+        let pages = match kind.is_recurrent() {
+            true => 1,
+            false => tokens.div_ceil(u64::from(block_size.max(1))),
+        };
+        for &layer in &group.layers {
+            let layer = &model.layers[layer];
+            let tokens_a_block = u64::from(kind.tokens_a_block(block_size));
+            let page_bytes = layer.row_bytes().saturating_mul(tokens_a_block);
+            moved.add(pages, page_bytes, has_values(layer));
+        }
     }
     moved
 }
@@ -52,7 +61,7 @@ pub fn flat_hybrid(model: &Model, grouping: &Grouping, tokens: u64) -> Moved {
 }
 
 fn has_values(layer: &Layer) -> bool {
-    layer.value_bytes > 0
+    layer.part(Role::Value).is_some()
 }
 
 /// Blocks that the flat scheme sends of one group: of a window the last `⌈window / block⌉ + 1`,
@@ -70,6 +79,7 @@ fn flat_blocks(group: &Group, tokens: u64) -> u64 {
             let skipped = tokens - tokens % u64::from(chunk.max(1));
             all - skipped / block_size
         }
-        Kind::Full | Kind::Mla | Kind::Recurrent { .. } => all,
+        Kind::Full | Kind::Mla => all,
+        Kind::Recurrent { .. } => 1,
     }
 }

@@ -8,6 +8,7 @@ mod error;
 mod fields;
 mod kinds;
 mod rule;
+mod state;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub use self::error::{ConfigError, Problem};
 pub struct Model {
     /// The `model_type` of the text model.
     pub model_type: String,
-    /// Element type of the KV cache.
+    /// Element type of the KV cache, and of a recurrent state unless the config says otherwise.
     pub dtype: DType,
     /// The layers that keep something, in model order.
     pub layers: Vec<Layer>,
@@ -114,10 +115,18 @@ fn stated_dtype(fields: &Fields<'_>, name: &'static str) -> Result<Option<DType>
 }
 
 fn layers(text: &Fields<'_>, family: &Family, dtype: DType) -> Result<Vec<Layer>, Problem> {
-    let attention = attention(text, family.keeps, dtype)?;
-    let kinds = kinds::kinds(text, family, attention.kind)?;
-    let layers = kinds.into_iter().enumerate();
-    Ok(layers.filter_map(|(index, kind)| Some(attention.layer(index, kind?))).collect())
+    let Attention { kind: full, heads, key_bytes, value_bytes } =
+        attention(text, family.keeps, dtype)?;
+    let state = state::parts(text, family, dtype)?;
+    let kinds = kinds::kinds(text, family, full)?;
+    let layer = |(index, kind): (usize, Option<Kind>)| {
+        let name = format!("layers.{index}");
+        Some(match kind? {
+            kind @ Kind::Recurrent { .. } => Layer { name, kind, parts: state.clone() },
+            kind => Layer::attention(name, kind, heads, key_bytes, value_bytes),
+        })
+    };
+    Ok(kinds.into_iter().enumerate().filter_map(layer).collect())
 }
 
 /// What every attention layer of a model keeps per token, and what its full attention is.
@@ -126,22 +135,6 @@ struct Attention {
     heads: u32,
     key_bytes: u32,
     value_bytes: u32,
-}
-
-impl Attention {
-    fn layer(&self, index: usize, kind: Kind) -> Layer {
-        let name = format!("layers.{index}");
-        match kind {
-            Kind::Recurrent { .. } => Layer { name, kind, heads: 0, key_bytes: 0, value_bytes: 0 },
-            _ => Layer {
-                name,
-                kind,
-                heads: self.heads,
-                key_bytes: self.key_bytes,
-                value_bytes: self.value_bytes,
-            },
-        }
-    }
 }
 
 fn attention(text: &Fields<'_>, keeps: Keeps, dtype: DType) -> Result<Attention, Problem> {

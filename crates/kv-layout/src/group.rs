@@ -33,14 +33,6 @@ pub enum GroupError {
     /// A block of no tokens.
     #[error("block size 0: a block holds at least one token")]
     NoTokens,
-    /// A layer with a recurrent state.
-    #[error("recurrent layers: not supported yet ({layer} is {kind})")]
-    Recurrent {
-        /// The first such layer.
-        layer: String,
-        /// Its kind.
-        kind: Kind,
-    },
     /// Pages whose sizes cannot be made equal.
     #[error(
         "{layer}: a page of {page} bytes neither divides the largest page of {largest} bytes nor \
@@ -67,20 +59,21 @@ pub enum GroupError {
 impl Grouping {
     /// Groups the layers of `model` for blocks of `block_size` tokens.
     ///
+    /// Bytes are those of the layers as given: for one rank, give the rank's share of them.
+    ///
     /// # Errors
-    /// [`GroupError`]; recurrent layers are not planned yet.
+    /// [`GroupError`].
     pub fn new(model: &Model, block_size: u32) -> Result<Self, GroupError> {
         if block_size == 0 {
             return Err(GroupError::NoTokens);
         }
-        refuse_recurrent(&model.layers)?;
         let too_large = GroupError::TooLarge { block_size };
-        let pages: Vec<u64> = model
-            .layers
-            .iter()
-            .map(|layer| layer.token_bytes().checked_mul(u64::from(block_size)))
-            .collect::<Option<_>>()
-            .ok_or(too_large)?;
+        let block_size = hybrid_block_size(&model.layers, block_size).ok_or(too_large.clone())?;
+        let page = |layer: &Layer| {
+            layer.row_bytes().checked_mul(u64::from(layer.kind.tokens_a_block(block_size)))
+        };
+        let pages: Vec<u64> =
+            model.layers.iter().map(page).collect::<Option<_>>().ok_or(too_large)?;
         match model.layers.split_first() {
             None => Ok(Self { groups: Vec::new(), slot_bytes: Vec::new() }),
             Some((first, rest)) if rest.iter().all(|layer| layer.kind == first.kind) => {
@@ -124,11 +117,26 @@ impl Grouping {
     }
 }
 
-fn refuse_recurrent(layers: &[Layer]) -> Result<(), GroupError> {
-    match layers.iter().find(|layer| matches!(layer.kind, Kind::Recurrent { .. })) {
-        Some(layer) => Err(GroupError::Recurrent { layer: layer.name.clone(), kind: layer.kind }),
-        None => Ok(()),
-    }
+/// Smallest number of tokens that an attention kernel takes.
+const KERNEL_TOKENS: u64 = 16;
+
+/// The block size of a model that mixes attention and recurrence: so many tokens that a page of
+/// attention is as large as a state, or the block size asked for if that is more. It depends on
+/// how the layers are sharded.
+///
+/// Source: vLLM 0.33 `platforms/interface.py`, the mamba page size rule; restated.
+fn hybrid_block_size(layers: &[Layer], block_size: u32) -> Option<u32> {
+    let largest = |recurrent: bool| {
+        let of_kind = layers.iter().filter(|layer| layer.kind.is_recurrent() == recurrent);
+        of_kind.map(Layer::row_bytes).max()
+    };
+    let (Some(state), Some(token)) = (largest(true), largest(false)) else {
+        return Some(block_size);
+    };
+    let align = KERNEL_TOKENS.max(u64::from(block_size));
+    let blocks = state.div_ceil(align.checked_mul(token.max(1))?).max(1);
+    let needed = u32::try_from(align.checked_mul(blocks)?).ok()?;
+    Some(needed.max(block_size))
 }
 
 /// Layers that keep the same, in order of first appearance.
@@ -144,10 +152,7 @@ fn buckets(layers: &[Layer]) -> Vec<Vec<usize>> {
 }
 
 fn same_spec(a: &Layer, b: &Layer) -> bool {
-    a.kind == b.kind
-        && a.heads == b.heads
-        && a.key_bytes == b.key_bytes
-        && a.value_bytes == b.value_bytes
+    a.kind == b.kind && a.parts == b.parts
 }
 
 /// The smallest bucket, unless padding all to the largest wastes less than half of it.
@@ -164,6 +169,9 @@ fn unified_block_size(
     largest: u64,
     block_size: u32,
 ) -> Result<u32, GroupError> {
+    if layer.kind.is_recurrent() {
+        return Ok(block_size);
+    }
     if page != 0 && largest.is_multiple_of(page) {
         return u32::try_from(largest / page)
             .ok()

@@ -40,6 +40,49 @@ pub enum Recurrence {
     Mamba2,
     /// Gated delta net (arXiv:2412.06464).
     GatedDeltaNet,
+    /// A short convolution alone (arXiv:2511.23404).
+    ShortConv,
+}
+
+/// What some bytes of a layer are. Two engines pair bytes of one role only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// Keys, or the latent of MLA; a unit is a head.
+    Key,
+    /// Values; a unit is a head.
+    Value,
+    /// Convolution window over the inputs; a unit is a head of Mamba-2, a channel elsewhere.
+    ConvInput,
+    /// Convolution window over Mamba-2's B; a unit is a group of channels.
+    ConvB,
+    /// Convolution window over Mamba-2's C; a unit is a group of channels.
+    ConvC,
+    /// Convolution window over the queries of a delta net; a unit is a head.
+    ConvQuery,
+    /// Convolution window over the keys of a delta net; a unit is a head.
+    ConvKey,
+    /// Convolution window over the values of a delta net; a unit is a head.
+    ConvValue,
+    /// The recurrent state itself; a unit is a head, or a channel of Mamba.
+    Temporal,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key => "keys",
+            Self::Value => "values",
+            Self::ConvInput => "convolution state of inputs",
+            Self::ConvB => "convolution state of B",
+            Self::ConvC => "convolution state of C",
+            Self::ConvQuery => "convolution state of queries",
+            Self::ConvKey => "convolution state of keys",
+            Self::ConvValue => "convolution state of values",
+            Self::Temporal => "temporal state",
+        })
+    }
 }
 
 impl Kind {
@@ -59,6 +102,25 @@ impl Kind {
         };
         start.min(position)..position
     }
+
+    /// How many tokens of a prompt of `tokens` a prefill engine computes for a decode engine that
+    /// recomputes the last one: a state that has seen the last token is of no use to it.
+    #[must_use]
+    pub fn prefill_tokens(kinds: impl IntoIterator<Item = Self>, tokens: u64) -> u64 {
+        let recurrent = kinds.into_iter().any(Self::is_recurrent);
+        if recurrent && tokens > 1 { tokens - 1 } else { tokens }
+    }
+
+    /// Whether a layer of this kind keeps a state instead of keys.
+    #[must_use]
+    pub fn is_recurrent(self) -> bool {
+        matches!(self, Self::Recurrent { .. })
+    }
+
+    /// Tokens of one block: those of the group, or the one state.
+    pub(crate) fn tokens_a_block(self, block_size: u32) -> u32 {
+        if self.is_recurrent() { 1 } else { block_size }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -72,6 +134,7 @@ impl fmt::Display for Kind {
                 Recurrence::Mamba1 => f.write_str("recurrent (Mamba)"),
                 Recurrence::Mamba2 => f.write_str("recurrent (Mamba-2)"),
                 Recurrence::GatedDeltaNet => f.write_str("recurrent (gated delta net)"),
+                Recurrence::ShortConv => f.write_str("recurrent (short convolution)"),
             },
         }
     }
@@ -116,29 +179,63 @@ impl fmt::Display for DType {
 }
 
 /// One layer that keeps something per request.
-///
-/// For attention the cache holds, per token and head, `key_bytes` then `value_bytes`. An MLA
-/// layer has one head whose latent is the key, and no value. A recurrent layer has a state
-/// instead and all three are 0 until states are planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Name by which two engines recognise the layer, such as `layers.5`.
     pub name: String,
     /// What a query sees of it.
     pub kind: Kind,
-    /// KV heads of the whole model, over all ranks.
-    pub heads: u32,
-    /// Bytes of one key: one token, one head.
-    pub key_bytes: u32,
-    /// Bytes of one value: one token, one head.
-    pub value_bytes: u32,
+    /// What it keeps: per token for attention, per request for a state.
+    pub parts: Vec<LayerPart>,
+}
+
+/// Some bytes that a layer keeps, over the whole model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerPart {
+    /// What they are.
+    pub role: Role,
+    /// How many units there are: what tensor parallelism shares out.
+    pub units: u32,
+    /// Bytes of one unit (of one token, for attention).
+    pub bytes: u32,
 }
 
 impl Layer {
-    /// Bytes that one token keeps in this layer, over all heads.
+    /// An attention layer: `heads` KV heads with a key of `key_bytes` and a value of
+    /// `value_bytes` each. MLA has one head, whose latent is the key, and no value.
     #[must_use]
-    pub fn token_bytes(&self) -> u64 {
-        let row = u64::from(self.key_bytes) + u64::from(self.value_bytes);
-        u64::from(self.heads).saturating_mul(row)
+    pub fn attention(
+        name: impl Into<String>,
+        kind: Kind,
+        heads: u32,
+        key_bytes: u32,
+        value_bytes: u32,
+    ) -> Self {
+        let part = |role, bytes| LayerPart { role, units: heads, bytes };
+        let mut parts = vec![part(Role::Key, key_bytes)];
+        if value_bytes > 0 {
+            parts.push(part(Role::Value, value_bytes));
+        }
+        Self { name: name.into(), kind, parts }
+    }
+
+    /// Bytes that one token keeps in this layer, or one state, over all units.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.total()))
+    }
+
+    /// The units of a part, if the layer has it.
+    #[must_use]
+    pub fn part(&self, role: Role) -> Option<&LayerPart> {
+        self.parts.iter().find(|part| part.role == role)
+    }
+}
+
+impl LayerPart {
+    /// Bytes over all units.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        u64::from(self.units) * u64::from(self.bytes)
     }
 }

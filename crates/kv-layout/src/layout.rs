@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use strided::Region;
 
-use crate::Kind;
+use crate::{Kind, Role};
 
 /// Where an engine keeps the KV cache: its regions, its KV cache groups and the place of each
 /// layer in them. O(regions + layers) numbers, whatever the number of blocks; this is what an
@@ -24,8 +24,28 @@ pub struct CacheLayout {
 /// What the layers of one KV cache group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLayout {
-    /// Tokens per block.
+    /// Tokens per block. For a group of recurrent layers, whose blocks are states, the tokens
+    /// between two states that an engine keeps; planning does not use it.
     pub block_size: u32,
+    /// Which blocks of a sequence this rank keeps.
+    #[serde(default)]
+    pub context: ContextShare,
+}
+
+/// One rank's share of a sequence under context parallelism: it keeps the blocks whose index in
+/// the sequence leaves `rank` when divided by `ways`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ContextShare {
+    /// Ranks that share a sequence.
+    pub ways: u32,
+    /// This one, below `ways`.
+    pub rank: u32,
+}
+
+impl Default for ContextShare {
+    fn default() -> Self {
+        Self { ways: 1, rank: 0 }
+    }
 }
 
 /// One layer's place.
@@ -37,38 +57,58 @@ pub struct PlacedLayer {
     pub kind: Kind,
     /// Index of its KV cache group.
     pub group: u32,
-    /// The KV heads that this rank keeps, as indices into all heads of the model.
-    pub heads: Range<u32>,
-    /// The keys, or the latent of MLA.
-    pub key: Part,
-    /// The values; `None` where the key part holds all.
-    pub value: Option<Part>,
+    /// Its bytes, in the order in which both engines list them.
+    pub parts: Vec<Part>,
+    /// How the inside of a page is packed, where only its backend knows: such a page is moved
+    /// whole, between equal packings, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packing: Option<String>,
 }
 
-/// Where the keys or the values of a layer lie inside each block: head `h` (counted from this
-/// rank's first) of token `t` (counted from the block's first) is at
-/// `offset + h × head_stride + t × token_stride`, `bytes` long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where some bytes of a layer lie inside each block: those of unit `u` (counted from this
+/// rank's first) and token `t` (counted from the block's first) are at
+/// `offset + u × unit_stride + t × token_stride`, `bytes` long. A state has one token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
+    /// What they are.
+    pub role: Role,
+    /// The units (heads, channels, groups of channels) that this rank keeps, counted over the
+    /// whole model.
+    pub units: Range<u32>,
+    /// Bytes of one unit of one token.
+    pub bytes: u32,
     /// Index of the region.
     pub region: u32,
     /// First byte within the block.
     pub offset: u64,
-    /// Bytes from one head to the next.
-    pub head_stride: u64,
+    /// Bytes from one unit to the next.
+    pub unit_stride: u64,
     /// Bytes from one token to the next.
     pub token_stride: u64,
-    /// Bytes of one token of one head.
-    pub bytes: u32,
+    /// How the block is cut for the attention kernel; `None` where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile: Option<Tile>,
+}
+
+/// A block made of several kernel blocks: tokens and units are laid out within each, and the
+/// kernel blocks follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tile {
+    /// Tokens of a kernel block.
+    pub tokens: u32,
+    /// Bytes from one kernel block to the next.
+    pub stride: u64,
 }
 
 /// The blocks of one request in one KV cache group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockTable {
     /// Position of the first token of `ids[0]`: lists may start late (blocks behind a window
-    /// are freed) and never pair by length.
+    /// are freed) and never pair by length. Of a recurrent group, the number of tokens that
+    /// the state has seen.
     pub first_token: u64,
-    /// Block ids, one for each `block_size` tokens from `first_token` on.
+    /// Block ids, one for each block of this rank from there on. Of a recurrent group, the one
+    /// state.
     pub ids: Arc<[u32]>,
 }
 
@@ -78,13 +118,13 @@ impl CacheLayout {
     #[must_use]
     pub fn group_spans(&self, group: u32) -> BTreeMap<u32, Range<u64>> {
         let mut spans: BTreeMap<u32, Range<u64>> = BTreeMap::new();
-        let Some(GroupLayout { block_size }) = self.groups.get(group as usize) else {
+        let Some(GroupLayout { block_size, .. }) = self.groups.get(group as usize) else {
             return spans;
         };
         for layer in self.layers.iter().filter(|layer| layer.group == group) {
-            let heads = layer.heads.end.saturating_sub(layer.heads.start);
-            for part in std::iter::once(&layer.key).chain(&layer.value) {
-                let end = part.end(heads, *block_size);
+            let tokens = layer.kind.tokens_a_block(*block_size);
+            for part in &layer.parts {
+                let end = part.end(tokens);
                 let span = spans.entry(part.region).or_insert(part.offset..end);
                 *span = span.start.min(part.offset)..span.end.max(end);
             }
@@ -94,12 +134,23 @@ impl CacheLayout {
 }
 
 impl Part {
-    /// First byte after the part, within the block.
-    fn end(&self, heads: u32, tokens: u32) -> u64 {
+    /// How many units this rank keeps.
+    #[must_use]
+    pub fn unit_count(&self) -> u32 {
+        self.units.end.saturating_sub(self.units.start)
+    }
+
+    /// First byte after the part in a block of `tokens` tokens.
+    fn end(&self, tokens: u32) -> u64 {
         let last =
             |count: u32, stride: u64| u64::from(count.saturating_sub(1)).saturating_mul(stride);
+        let (tiles, tokens) = match self.tile {
+            Some(tile) => (last(tokens.div_ceil(tile.tokens.max(1)), tile.stride), tile.tokens),
+            None => (0, tokens),
+        };
         self.offset
-            .saturating_add(last(heads, self.head_stride))
+            .saturating_add(tiles)
+            .saturating_add(last(self.unit_count(), self.unit_stride))
             .saturating_add(last(tokens, self.token_stride))
             .saturating_add(u64::from(self.bytes))
     }

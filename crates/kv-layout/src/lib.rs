@@ -6,9 +6,10 @@
 //!    back a query sees in each ([`Kind`]).
 //! 2. [`Grouping`]: layers that share a block table form a KV cache group; groups share memory
 //!    slot by slot (vLLM's rules).
-//! 3. [`CacheLayout`]: where each layer's pages lie in an engine's regions.
-//! 4. [`plan`]: pairs two layouts by layer name, token range and head range, and says which
-//!    blocks to copy.
+//! 3. [`EngineShape`] → [`CacheLayout`]: who keeps which layers and heads, and where each
+//!    layer's pages lie in a rank's regions.
+//! 4. [`plan`]: pairs the ranks of two engines by layer name, token range and head range, and
+//!    says what to copy.
 //!
 //! No I/O, no clocks, no iteration order of hash maps: the same input gives the same plan.
 
@@ -21,10 +22,14 @@ mod layer;
 mod layout;
 mod place;
 mod plan;
+mod shape;
+mod table;
 
 pub use config::{ConfigError, Model};
 pub use group::{Group, GroupError, Grouping};
-pub use layer::{DType, Kind, Layer, Recurrence};
-pub use layout::{BlockTable, CacheLayout, GroupLayout, Part, PlacedLayer};
-pub use place::{PageOrder, kept_blocks};
-pub use plan::{Holding, Plan, PlanError, Side, Span, plan};
+pub use layer::{DType, Kind, Layer, LayerPart, Recurrence, Role};
+pub use layout::{BlockTable, CacheLayout, ContextShare, GroupLayout, Part, PlacedLayer, Tile};
+pub use place::{PageOrder, Placement, Shard};
+pub use plan::{Holding, Plan, PlanError, Side, Span, Target, plan, readers};
+pub use shape::{EngineShape, RankShape, ShapeError};
+pub use table::{Kept, kept};

@@ -1,108 +1,239 @@
 //! Where an engine that allocates like vLLM puts each layer.
 
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 use strided::Region;
 
 use crate::{
-    BlockTable, CacheLayout, GroupLayout, Grouping, Kind, Layer, Model, Part, PlacedLayer,
+    CacheLayout, ContextShare, GroupLayout, Grouping, Layer, LayerPart, Model, Part, PlacedLayer,
+    Role, Tile,
 };
 
-/// How keys and values share the memory of a slot. Heads lie outside tokens in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the bytes of a slot lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PageOrder {
-    /// One region a slot; key and value of a token side by side (vLLM's `LBHNC`).
+    /// One region a slot, heads outside tokens, key and value of a token side by side (vLLM's
+    /// `LBHNC`).
     Joint,
-    /// Two regions a slot, one of keys and one of values.
+    /// The same with tokens outside heads (`LBNHC`).
+    TokensOutside,
+    /// Two regions a slot, one of keys and one of values, heads outside tokens.
     Apart,
+    /// One region for all slots, a row of pages for each block (`BLHNC`).
+    BlockOutermost,
+}
+
+/// One rank's share of a model: its layers, and of each part the units that it keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The layers with the rank's own number of units.
+    pub model: Model,
+    /// First unit of each part of each layer, counted over the whole model.
+    pub first_units: Vec<Vec<u32>>,
+    /// The rank's share of a sequence.
+    pub context: ContextShare,
+}
+
+impl Shard {
+    /// All of a model.
+    #[must_use]
+    pub fn whole(model: &Model) -> Self {
+        let zeros = |layer: &Layer| vec![0; layer.parts.len()];
+        Self {
+            model: model.clone(),
+            first_units: model.layers.iter().map(zeros).collect(),
+            context: ContextShare::default(),
+        }
+    }
+}
+
+/// How a rank places what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How the bytes of a slot lie.
+    pub order: PageOrder,
+    /// Tokens of a kernel block, where blocks are cut for the kernel.
+    pub kernel_block: Option<u32>,
+    /// Blocks of the pool.
+    pub block_count: u32,
 }
 
 impl CacheLayout {
-    /// The layout of one rank that keeps all heads, with `block_count` blocks in its pool.
+    /// The layout of one rank that keeps all of `model`.
     #[must_use]
     pub fn new(model: &Model, grouping: &Grouping, order: PageOrder, block_count: u32) -> Self {
-        let region = |block_stride| Region { block_stride, block_count };
-        let mut layout = Self { regions: Vec::new(), groups: Vec::new(), layers: Vec::new() };
-        let mut slots = Vec::new();
-        for (slot, &page) in grouping.slot_bytes.iter().enumerate() {
-            let keys = key_page(model, grouping, slot, page, order);
-            slots.push(u32::try_from(layout.regions.len()).unwrap_or(u32::MAX));
-            layout.regions.push(region(keys));
-            if keys < page {
-                layout.regions.push(region(page - keys));
-            }
-        }
-        for (index, group) in (0u32..).zip(&grouping.groups) {
-            layout.groups.push(GroupLayout { block_size: group.block_size });
-            for (&slot, &layer) in slots.iter().zip(&group.layers) {
-                let layer = &model.layers[layer];
-                layout.layers.push(place(layer, index, group.block_size, slot, order));
-            }
-        }
-        layout
+        let placement = Placement { order, kernel_block: None, block_count };
+        Self::of_shard(&Shard::whole(model), grouping, placement)
     }
-}
 
-/// Bytes of a slot's page that belong to keys; all of it when values lie between them.
-fn key_page(model: &Model, grouping: &Grouping, slot: usize, page: u64, order: PageOrder) -> u64 {
-    if order == PageOrder::Joint {
-        return page;
-    }
-    let keys = |group: &crate::Group| {
-        let layer = &model.layers[*group.layers.get(slot)?];
-        let token = u64::from(layer.heads).saturating_mul(u64::from(layer.key_bytes));
-        Some(token.saturating_mul(u64::from(group.block_size)))
-    };
-    grouping.groups.iter().filter_map(keys).max().unwrap_or(page)
-}
-
-fn place(layer: &Layer, group: u32, block_size: u32, slot: u32, order: PageOrder) -> PlacedLayer {
-    let part = |region: u32, offset: u64, token_stride: u64, bytes: u32| Part {
-        region,
-        offset,
-        head_stride: u64::from(block_size).saturating_mul(token_stride),
-        token_stride,
-        bytes,
-    };
-    let (key_bytes, value_bytes) = (layer.key_bytes, layer.value_bytes);
-    let (key, value) = (u64::from(key_bytes), u64::from(value_bytes));
-    let (key, value) = match order {
-        _ if value == 0 => (part(slot, 0, key, key_bytes), None),
-        PageOrder::Joint => {
-            let token = key + value;
-            (part(slot, 0, token, key_bytes), Some(part(slot, key, token, value_bytes)))
-        }
-        PageOrder::Apart => {
-            (part(slot, 0, key, key_bytes), Some(part(slot + 1, 0, value, value_bytes)))
-        }
-    };
-    PlacedLayer {
-        name: layer.name.clone(),
-        kind: layer.kind,
-        group,
-        heads: 0..layer.heads,
-        key,
-        value,
-    }
-}
-
-/// The blocks, by index in the sequence, that an engine keeps of a prompt of `tokens` so that
-/// it, or a peer, can compute from `resume_at` on.
-#[must_use]
-pub fn kept_blocks(
-    kind: Kind,
-    block_size: u32,
-    resume_at: u64,
-    tokens: u64,
-) -> std::ops::Range<u64> {
-    let block_size = u64::from(block_size.max(1));
-    let start = kind.visible_before(resume_at).start / block_size;
-    start..tokens.div_ceil(block_size).max(start)
-}
-
-impl BlockTable {
-    /// The table of blocks `first..`, counted in blocks of `block_size` tokens.
+    /// The layout of one rank. `grouping` is that of the shard's layers; layers of a group that
+    /// the rank does not keep leave their slot empty.
     #[must_use]
-    pub fn from_block(first: u64, block_size: u32, ids: impl Into<std::sync::Arc<[u32]>>) -> Self {
-        Self { first_token: first.saturating_mul(u64::from(block_size)), ids: ids.into() }
+    pub fn of_shard(shard: &Shard, grouping: &Grouping, placement: Placement) -> Self {
+        let slots = Slots::new(shard, grouping, placement);
+        let mut layers = Vec::new();
+        for (index, group) in (0_u32..).zip(&grouping.groups) {
+            for (slot, &layer) in group.layers.iter().enumerate() {
+                let placed =
+                    Placer { slots: &slots, slot, group: index, block_size: group.block_size };
+                layers.extend(placed.place(shard, layer));
+            }
+        }
+        let group = |group: &crate::Group| GroupLayout {
+            block_size: group.block_size,
+            context: if group.kind.is_recurrent() {
+                ContextShare::default()
+            } else {
+                shard.context
+            },
+        };
+        let groups = grouping.groups.iter().map(group).collect();
+        Self { regions: slots.regions, groups, layers }
     }
+}
+
+/// Where each slot's page begins: region and offset in the block, for keys and for values.
+struct Slots {
+    placement: Placement,
+    regions: Vec<Region>,
+    starts: Vec<[(u32, u64); 2]>,
+}
+
+impl Slots {
+    fn new(shard: &Shard, grouping: &Grouping, placement: Placement) -> Self {
+        let mut slots = Self { placement, regions: Vec::new(), starts: Vec::new() };
+        let mut row = 0_u64;
+        for (slot, &page) in grouping.slot_bytes.iter().enumerate() {
+            let keys = match placement.order {
+                PageOrder::Apart => key_page(shard, grouping, slot, page).unwrap_or(page),
+                _ => page,
+            };
+            if placement.order == PageOrder::BlockOutermost {
+                slots.starts.push([(0, row); 2]);
+                row = row.saturating_add(page);
+                continue;
+            }
+            let first = slots.push(keys);
+            let second = if keys < page { slots.push(page - keys) } else { first };
+            slots.starts.push([(first, 0), (second, 0)]);
+        }
+        if row > 0 {
+            slots.push(row);
+        }
+        slots
+    }
+
+    fn push(&mut self, block_stride: u64) -> u32 {
+        let block_count = self.placement.block_count;
+        self.regions.push(Region { block_stride, block_count });
+        u32::try_from(self.regions.len() - 1).unwrap_or(u32::MAX)
+    }
+}
+
+/// Bytes of a slot's page of `page` bytes that belong to keys, where every layer that shares the
+/// slot can keep its keys in so many and its values in the rest; a state takes the whole page.
+fn key_page(shard: &Shard, grouping: &Grouping, slot: usize, page: u64) -> Option<u64> {
+    let (mut most_keys, mut most_values) = (0, 0);
+    for group in &grouping.groups {
+        let Some(&layer) = group.layers.get(slot) else { continue };
+        let layer = &shard.model.layers[layer];
+        // A layer of another stage leaves its slot empty.
+        if layer.parts.is_empty() {
+            continue;
+        }
+        let tokens = u64::from(layer.kind.tokens_a_block(group.block_size));
+        most_keys = layer.part(Role::Key)?.total().saturating_mul(tokens).max(most_keys);
+        most_values = layer.part(Role::Value)?.total().saturating_mul(tokens).max(most_values);
+    }
+    (most_keys > 0 && most_keys.saturating_add(most_values) <= page).then_some(most_keys)
+}
+
+struct Placer<'a> {
+    slots: &'a Slots,
+    slot: usize,
+    group: u32,
+    block_size: u32,
+}
+
+impl Placer<'_> {
+    fn place(&self, shard: &Shard, index: usize) -> Option<PlacedLayer> {
+        let layer = &shard.model.layers[index];
+        if layer.parts.is_empty() {
+            return None;
+        }
+        let firsts = &shard.first_units[index];
+        let parts = if layer.kind.is_recurrent() {
+            self.state(layer, firsts)
+        } else {
+            self.attention(layer, firsts)
+        };
+        let (name, kind) = (layer.name.clone(), layer.kind);
+        Some(PlacedLayer { name, kind, group: self.group, parts, packing: None })
+    }
+
+    /// The parts of a state follow each other, each with its units side by side.
+    fn state(&self, layer: &Layer, firsts: &[u32]) -> Vec<Part> {
+        let (region, mut offset) = self.slots.starts[self.slot][0];
+        let place = |(part, &first): (&LayerPart, &u32)| {
+            let placed = Part {
+                role: part.role,
+                units: units(part, first),
+                bytes: part.bytes,
+                region,
+                offset,
+                unit_stride: u64::from(part.bytes),
+                token_stride: 0,
+                tile: None,
+            };
+            offset = offset.saturating_add(part.total());
+            placed
+        };
+        layer.parts.iter().zip(firsts).map(place).collect()
+    }
+
+    fn attention(&self, layer: &Layer, firsts: &[u32]) -> Vec<Part> {
+        let order = self.slots.placement.order;
+        let kernel = self.slots.placement.kernel_block.filter(|&kernel| kernel < self.block_size);
+        let tokens = u64::from(kernel.unwrap_or(self.block_size));
+        let joint: u64 = layer.parts.iter().map(|part| u64::from(part.bytes)).sum();
+        let [(keys, _), (values, _)] = self.slots.starts[self.slot];
+        let mut before = 0_u64;
+        let place = |(index, (part, &first)): (usize, (&LayerPart, &u32))| {
+            let apart = order == PageOrder::Apart;
+            let (region, start) =
+                self.slots.starts[self.slot][if apart { index.min(1) } else { 0 }];
+            let row = if apart { u64::from(part.bytes) } else { joint };
+            let units_of = u64::from(part.units);
+            let (unit_stride, token_stride) = match order {
+                PageOrder::TokensOutside => (row, row.saturating_mul(units_of)),
+                _ => (row.saturating_mul(tokens), row),
+            };
+            let stride = row.saturating_mul(units_of).saturating_mul(tokens);
+            let offset = start.saturating_add(before);
+            before = before.saturating_add(match apart {
+                false => u64::from(part.bytes),
+                // Where a state may take the whole page, values follow all keys of the block.
+                true if keys == values => part.total().saturating_mul(self.block_size.into()),
+                true => 0,
+            });
+            Part {
+                role: part.role,
+                units: units(part, first),
+                bytes: part.bytes,
+                region,
+                offset,
+                unit_stride,
+                token_stride,
+                tile: kernel.map(|tokens| Tile { tokens, stride }),
+            }
+        };
+        layer.parts.iter().zip(firsts).enumerate().map(place).collect()
+    }
+}
+
+fn units(part: &LayerPart, first: u32) -> Range<u32> {
+    first..first.saturating_add(part.units)
 }

@@ -1,25 +1,44 @@
-//! The planner: which blocks a decode engine must read from a prefill engine.
+//! The planner: which bytes a decode engine must read from a prefill engine.
 
+mod assign;
+mod bytes;
 mod error;
-mod pages;
-mod parts;
+mod pieces;
+mod state;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use strided::BlockCopy;
+use strided::{BlockCopy, Blocks};
 
+use assign::{Sources, Take};
 pub use error::{PlanError, Side};
-use pages::{PageLists, Pages};
+use pieces::Lists;
 
-use crate::{BlockTable, CacheLayout, Kind, PlacedLayer};
+use crate::{BlockTable, CacheLayout, PlacedLayer};
 
-/// One engine's share of a request.
+/// One rank's share of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Holding<'a> {
-    /// Where the engine keeps its KV cache.
+    /// Where the rank keeps its KV cache.
     pub layout: &'a CacheLayout,
     /// The request's blocks, one table for each group of the layout.
     pub tables: &'a [BlockTable],
+}
+
+/// The rank that wants to read, among those of its engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// All ranks of the engine, whose shapes decide who reads what from whom.
+    pub ranks: &'a [&'a CacheLayout],
+    /// Which of them this is.
+    pub rank: usize,
+    /// Its blocks, one table for each group: those of tokens that it has already may be left
+    /// out at the front.
+    pub tables: &'a [BlockTable],
+    /// Tokens that it has already, from position 0 on, one number for each group; none where
+    /// the list is empty.
+    pub hits: &'a [u64],
 }
 
 /// Which tokens are to be had and which are wanted.
@@ -32,77 +51,155 @@ pub struct Span {
     pub resume_at: u64,
 }
 
-/// What to copy, in the order of the target's layers.
+/// What one rank of the target engine must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The copies; those of a group share their lists of block ids.
-    pub copies: Vec<BlockCopy>,
+    /// What to copy from each rank of the source, in its order; empty for ranks that have
+    /// nothing for this one.
+    pub reads: Vec<Vec<BlockCopy>>,
+    /// Slots of the target's blocks, from the first page that is written on, that no copy
+    /// writes: an engine whose kernels must not meet stale numbers there zeroes them.
+    pub zero: Vec<Blocks>,
 }
 
 impl Plan {
     /// Bytes over all copies.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.copies.iter().map(BlockCopy::bytes).sum()
+        self.copies().map(BlockCopy::bytes).sum()
+    }
+
+    /// The copies from all ranks.
+    pub fn copies(&self) -> impl Iterator<Item = &BlockCopy> {
+        self.reads.iter().flatten()
     }
 }
 
-/// Plans what `target` must read from `source` to compute from `span.resume_at` on.
+/// Plans what rank `target.rank` must read from the ranks of `sources` to compute from
+/// `span.resume_at` on.
 ///
-/// Layers are paired by name, blocks by token position and bytes by head: never by index, list
-/// length or shape. A page is moved whole if any of its tokens is visible to a query at
-/// `resume_at` or later, and not at all otherwise.
+/// Layers are paired by name, blocks by token position, bytes by role and unit: never by index,
+/// list length or shape. Between blocks of equal size a page is moved whole if any of its
+/// tokens is visible to a query at `resume_at` or later, and not at all otherwise; between
+/// blocks of different size the same holds for the pieces that lie in one block of each side.
+/// A state is moved only if it has seen exactly `resume_at` tokens.
 ///
 /// # Errors
 /// [`PlanError`], which names the field and both values. Nothing is ever half planned.
-pub fn plan(source: Holding<'_>, target: Holding<'_>, span: Span) -> Result<Plan, PlanError> {
+pub fn plan(sources: &[Holding<'_>], target: Target<'_>, span: Span) -> Result<Plan, PlanError> {
     if span.resume_at > span.valid {
         return Err(PlanError::NotValid { resume_at: span.resume_at, valid: span.valid });
     }
-    check_tables(Side::Source, source)?;
-    check_tables(Side::Target, target)?;
-    let by_name: BTreeMap<&str, &PlacedLayer> =
-        source.layout.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect();
-    let mut lists = PageLists::new(source, target, span.resume_at);
-    let mut copies = Vec::with_capacity(target.layout.layers.len());
-    for wanted in &target.layout.layers {
-        let Some(&had) = by_name.get(wanted.name.as_str()) else {
-            return Err(PlanError::MissingLayer { layer: wanted.name.clone() });
-        };
-        check_kind(had, wanted)?;
-        if let Some(pages) = lists.of(had, wanted)? {
-            copy_layer(source, target, had, wanted, &pages, &mut copies)?;
+    let own = target.own()?;
+    for source in sources {
+        check_tables(Side::Source, source.layout, source.tables)?;
+    }
+    check_tables(Side::Target, own, target.tables)?;
+    let layouts: Vec<&CacheLayout> = sources.iter().map(|source| source.layout).collect();
+    let assigned = Sources::new(&layouts, target.ranks);
+    let mut lists = Lists::new(sources, own, target, span.resume_at);
+    let mut plan = Plan { reads: vec![Vec::new(); sources.len()], zero: Vec::new() };
+    for wanted in &own.layers {
+        let takes = assigned.of(target.rank, wanted)?;
+        if wanted.kind.is_recurrent() {
+            state::copy(sources, target, own, wanted, &takes, span.resume_at, &mut plan)?;
+        } else {
+            copy_layer(&layouts, own, wanted, &takes, &mut lists, &mut plan)?;
         }
     }
-    Ok(Plan { copies })
+    Ok(plan)
 }
 
-fn check_tables(side: Side, holding: Holding<'_>) -> Result<(), PlanError> {
-    let (groups, tables) = (holding.layout.groups.len(), holding.tables.len());
+/// Which ranks of the target engine read each rank of the source engine, from the shapes alone:
+/// whoever is named sends its word when it is done, also where a request leaves it nothing to
+/// read. A rank whose set is empty is told by somebody else that it may free.
+///
+/// # Errors
+/// As [`plan`], for what the shapes alone decide.
+pub fn readers(
+    sources: &[&CacheLayout],
+    targets: &[&CacheLayout],
+) -> Result<Vec<BTreeSet<usize>>, PlanError> {
+    let assigned = Sources::new(sources, targets);
+    let mut readers = vec![BTreeSet::new(); sources.len()];
+    for (rank, layout) in targets.iter().enumerate() {
+        for wanted in &layout.layers {
+            for take in assigned.of(rank, wanted)? {
+                readers[take.source].insert(rank);
+            }
+        }
+    }
+    Ok(readers)
+}
+
+impl<'a> Target<'a> {
+    fn own(&self) -> Result<&'a CacheLayout, PlanError> {
+        let (rank, ranks) = (self.rank, self.ranks.len());
+        self.ranks.get(rank).copied().ok_or(PlanError::Rank { rank, ranks })
+    }
+
+    /// Tokens of a group that are there already.
+    fn hit(&self, group: u32) -> u64 {
+        self.hits.get(group as usize).copied().unwrap_or(0)
+    }
+}
+
+fn check_tables(side: Side, layout: &CacheLayout, tables: &[BlockTable]) -> Result<(), PlanError> {
+    let (groups, tables) = (layout.groups.len(), tables.len());
     if groups == tables { Ok(()) } else { Err(PlanError::Tables { side, groups, tables }) }
 }
 
-fn check_kind(had: &PlacedLayer, wanted: &PlacedLayer) -> Result<(), PlanError> {
-    if matches!(wanted.kind, Kind::Recurrent { .. }) {
-        return Err(PlanError::Recurrent { layer: wanted.name.clone() });
+/// Copies what `takes` say of one layer's pages: piece by piece, so that parts which follow each
+/// other in memory become one.
+fn copy_layer(
+    layouts: &[&CacheLayout],
+    own: &CacheLayout,
+    wanted: &PlacedLayer,
+    takes: &[Take<'_>],
+    lists: &mut Lists<'_>,
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    let mut takes: Vec<&Take<'_>> = takes.iter().collect();
+    takes.sort_by_key(|take| (take.source, take.stripe));
+    for same in takes.chunk_by(|a, b| (a.source, a.stripe) == (b.source, b.stripe)) {
+        let (source, layout) = (same[0].source, layouts[same[0].source]);
+        let copies = &mut plan.reads[source];
+        let first = copies.len();
+        for piece in lists.pieces(same[0], wanted)?.iter() {
+            for take in same {
+                let Some(part) = bytes::filled(wanted, take.part.role) else { continue };
+                for slots in bytes::cuts(take, part, piece.slots) {
+                    let (from, to) = bytes::pair(take, wanted, part, piece, slots)?;
+                    let from = blocks(layout, Side::Source, wanted, &from, &piece.source)?;
+                    let to = blocks(own, Side::Target, wanted, &to, &piece.target)?;
+                    bytes::push(copies, first, BlockCopy::new(from, to)?)?;
+                }
+            }
+        }
     }
-    PlanError::differs(&wanted.name, "kind", had.kind, wanted.kind)
+    match takes.first() {
+        Some(take) => lists.zero(take, wanted, plan),
+        None => Ok(()),
+    }
 }
 
-fn copy_layer(
-    source: Holding<'_>,
-    target: Holding<'_>,
-    had: &PlacedLayer,
-    wanted: &PlacedLayer,
-    pages: &Pages,
-    copies: &mut Vec<BlockCopy>,
-) -> Result<(), PlanError> {
-    for (from, to) in parts::pairs(had, wanted)? {
-        let from = from.blocks(pages.block_size, &pages.source)?;
-        let to = to.blocks(pages.block_size, &pages.target)?;
-        source.layout.check(Side::Source, &wanted.name, &from)?;
-        target.layout.check(Side::Target, &wanted.name, &to)?;
-        copies.push(BlockCopy::new(from, to)?);
+/// Binds a walk to its region and checks that every byte lies in it.
+fn blocks(
+    layout: &CacheLayout,
+    side: Side,
+    layer: &PlacedLayer,
+    walk: &bytes::Walked,
+    ids: &Arc<[u32]>,
+) -> Result<Blocks, PlanError> {
+    let name = || layer.name.clone();
+    let blocks = Blocks::new(walk.region, Arc::clone(ids), walk.pattern)?;
+    match layout.regions.get(walk.region.0 as usize) {
+        None => {
+            Err(PlanError::Layout { side, layer: name(), field: "region", value: walk.region.0 })
+        }
+        Some(region) => match region.check(&blocks) {
+            Ok(()) => Ok(blocks),
+            Err(why) => Err(PlanError::Bytes { side, layer: name(), why }),
+        },
     }
-    Ok(())
 }

@@ -11,6 +11,8 @@ mod models;
 mod mutations;
 #[path = "config/rules.rs"]
 mod rules;
+#[path = "config/states.rs"]
+mod states;
 
 use kv_layout::{Kind, Model};
 

@@ -3,11 +3,13 @@
 //! The right values come from the attention masks and vLLM's grouping rules, computed by hand:
 //! layers × blocks that hold a token which the query at N − 1, or a later one, can see.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use std::path::Path;
 
 use kv_layout::baseline::{all_full, flat_hybrid};
 use kv_layout::{
-    BlockTable, CacheLayout, Grouping, Holding, Model, PageOrder, Span, kept_blocks, plan,
+    BlockTable, CacheLayout, Grouping, Holding, Model, PageOrder, Span, Target, kept, plan,
 };
 use strided::{BlockCopy, MergeRuns};
 
@@ -21,10 +23,10 @@ fn model(name: &str) -> Model {
 fn tables(grouping: &Grouping, tokens: u64) -> Vec<BlockTable> {
     let mut next = 1;
     let table = |group: &kv_layout::Group| {
-        let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
-        let ids: Vec<u32> = (next..).take((kept.end - kept.start) as usize).collect();
+        let kept = kept(group.kind, group.block_size, tokens - 1, tokens);
+        let ids: Vec<u32> = (next..).take(kept.blocks as usize).collect();
         next += ids.len() as u32;
-        BlockTable::from_block(kept.start, group.block_size, ids)
+        BlockTable { first_token: kept.first_token, ids: ids.into() }
     };
     grouping.groups.iter().map(table).collect()
 }
@@ -40,9 +42,10 @@ impl Planned {
         let grouping = Grouping::new(&model, block_size).unwrap();
         let layout = CacheLayout::new(&model, &grouping, order, 1 << 20);
         let tables = tables(&grouping, tokens);
-        let side = Holding { layout: &layout, tables: &tables };
+        let source = Holding { layout: &layout, tables: &tables };
+        let target = Target { ranks: &[&layout], rank: 0, tables: &tables, hits: &[] };
         let span = Span { valid: tokens, resume_at: tokens - 1 };
-        let copies = plan(side, side, span).unwrap().copies;
+        let copies = plan(&[source], target, span).unwrap().reads.remove(0);
         Self { layout, copies }
     }
 
@@ -87,7 +90,7 @@ fn ranges_with_keys_and_values_joint() {
         let case = format!("{name}, block {block_size}, N = {tokens}");
         let model = model(name);
         let grouping = Grouping::new(&model, block_size).unwrap();
-        assert_eq!(all_full(&model, block_size, tokens).ranges_joint, full, "full, {case}");
+        assert_eq!(all_full(&model, &grouping, tokens).ranges_joint, full, "full, {case}");
         assert_eq!(flat_hybrid(&model, &grouping, tokens).ranges_joint, flat, "flat, {case}");
         let planned = Planned::new(name, block_size, tokens, PageOrder::Joint);
         assert_eq!(planned.count(), exact, "exact, {case}");
@@ -101,7 +104,7 @@ fn ranges_double_when_keys_and_values_lie_apart_except_for_mla() {
         let times = if name.starts_with("DeepSeek") { 1 } else { 2 };
         let model = model(name);
         let grouping = Grouping::new(&model, block_size).unwrap();
-        let full_apart = all_full(&model, block_size, tokens).ranges_apart;
+        let full_apart = all_full(&model, &grouping, tokens).ranges_apart;
         let flat_apart = flat_hybrid(&model, &grouping, tokens).ranges_apart;
         assert_eq!((full_apart, flat_apart), (full * times, flat * times), "{case}");
         let planned = Planned::new(name, block_size, tokens, PageOrder::Apart);

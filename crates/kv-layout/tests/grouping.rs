@@ -1,11 +1,13 @@
 //! KV cache groups and shared regions against the rules and worked examples of vLLM.
 
-use kv_layout::{DType, GroupError, Grouping, Kind, Layer, Model, Recurrence};
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
+use kv_layout::{DType, GroupError, Grouping, Kind, Layer, LayerPart, Model, Recurrence, Role};
 
 const SLIDING: Kind = Kind::SlidingWindow { window: 1024 };
 
 fn layer(index: usize, kind: Kind, heads: u32, key_bytes: u32, value_bytes: u32) -> Layer {
-    Layer { name: format!("layers.{index}"), kind, heads, key_bytes, value_bytes }
+    Layer::attention(format!("layers.{index}"), kind, heads, key_bytes, value_bytes)
 }
 
 fn model(layers: Vec<Layer>) -> Model {
@@ -85,11 +87,41 @@ fn what_cannot_be_grouped_is_refused_by_name() {
     let error =
         |model: &Model, block_size| Grouping::new(model, block_size).unwrap_err().to_string();
     assert_eq!(error(&alike(&[Kind::Full]), 0), "block size 0: a block holds at least one token");
-    let state = Kind::Recurrent { recurrence: Recurrence::GatedDeltaNet };
-    assert_eq!(
-        error(&alike(&[Kind::Full, state]), 16),
-        "recurrent layers: not supported yet (layers.1 is recurrent (gated delta net))"
-    );
     let huge = model(vec![layer(0, Kind::Full, u32::MAX, u32::MAX, u32::MAX)]);
     assert_eq!(error(&huge, u32::MAX), "block size 4294967295: a page would not fit 64 bits");
+}
+
+const DELTA: Kind = Kind::Recurrent { recurrence: Recurrence::GatedDeltaNet };
+
+/// Layers that keep a state of `state` bytes, and attention of `token` bytes a token.
+fn hybrid(kinds: &[Kind], state: u32, token: u32) -> Model {
+    let layer = |(i, &kind): (usize, &Kind)| match kind {
+        DELTA => Layer {
+            name: format!("layers.{i}"),
+            kind,
+            parts: vec![LayerPart { role: Role::Temporal, units: 1, bytes: state }],
+        },
+        _ => layer(i, kind, 1, token / 2, token / 2),
+    };
+    model(kinds.iter().enumerate().map(layer).collect())
+}
+
+#[test]
+fn the_block_of_a_hybrid_model_is_as_large_as_its_state() {
+    // vLLM's rule with kernel blocks of 16: Qwen3-Next on 1 and on 4 ranks, Jamba, Nemotron-H.
+    let cases =
+        [(1_097_728, 2048, 544), (274_432, 1024, 272), (311_296, 4096, 80), (2_158_592, 4096, 528)];
+    for (state, token, block) in cases {
+        let kinds = [DELTA, DELTA, DELTA, Kind::Full];
+        let grouping = Grouping::new(&hybrid(&kinds, state, token), 16).unwrap();
+        assert_eq!(sizes(&grouping), [1, 1, 1, 1]);
+        assert!(grouping.groups.iter().all(|group| group.block_size == block), "{block}");
+        assert_eq!(grouping.slot_bytes, [u64::from(block) * u64::from(token)]);
+    }
+}
+
+#[test]
+fn a_larger_block_size_than_a_state_needs_stays() {
+    let grouping = Grouping::new(&hybrid(&[DELTA, Kind::Full], 100, 64), 32).unwrap();
+    assert_eq!(grouping.groups[1].block_size, 32);
 }

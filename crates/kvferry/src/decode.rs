@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use connector::params::Address;
 use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
-use kv_layout::{BlockTable, CacheLayout, Holding, Span, plan};
+use kv_layout::{BlockTable, CacheLayout, Holding, Span, Target, plan};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -113,11 +113,12 @@ impl Offered {
         resume_at: u64,
     ) -> Result<u64, FetchError> {
         let source = Holding { layout: &self.remote.layout, tables: &self.offer.tables };
-        let target = Holding { layout: &self.layout, tables };
-        let plan = plan(source, target, Span { valid: self.valid, resume_at })?;
+        let target = Target { ranks: &[self.layout.as_ref()], rank: 0, tables, hits: &[] };
+        let plan = plan(&[source], target, Span { valid: self.valid, resume_at })?;
         let bytes = plan.bytes();
+        let copies = plan.reads.into_iter().flatten().collect();
         let Some(claim) = self.claim.take() else { return Err(FetchError::Stopped) };
-        let read = Read { peer: self.offer.peer, token: self.offer.token, copies: plan.copies };
+        let read = Read { peer: self.offer.peer, token: self.offer.token, copies };
         let (reply, ended) = oneshot::channel();
         let command = Command::Read { claim, reads: vec![read], reply };
         self.agent.commands.send(command).await.map_err(|_| FetchError::Stopped)?;

@@ -4,14 +4,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kv_layout::{
-    BlockTable, CacheLayout, GroupError, Grouping, Layer, Model, PageOrder, Part, PlacedLayer,
-    kept_blocks,
+    BlockTable, CacheLayout, EngineShape, Group, Kept, Kind, Model, PageOrder, Part, PlacedLayer,
+    RankShape, ShapeError, kept,
 };
 use strided::RegionId;
 use transport::BoundRegion;
 use transport::memory::{HostMemory, MemoryError, PageSize};
 
-use crate::truth::{Place, Tensor};
+use crate::truth::{Place, Row, Tensor};
 use crate::{BlockPool, pattern};
 
 /// An engine that keeps the KV cache of one model in host memory. Shared by the tasks of its
@@ -20,19 +20,38 @@ use crate::{BlockPool, pattern};
 pub struct Engine {
     pub(crate) model: Model,
     pub(crate) layout: CacheLayout,
-    grouping: Grouping,
+    groups: Vec<Group>,
+    /// Of each group, the bytes of a block in which nothing of it lies.
+    pub(crate) gaps: Vec<Vec<Gap>>,
     pub(crate) regions: Vec<BoundRegion>,
     memory: Arc<HostMemory>,
     pool: Mutex<BlockPool>,
+}
+
+/// Bytes of every block of a region in which nothing of a group lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    /// First byte in block 0, from the start of the memory.
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) block_stride: u64,
 }
 
 /// Why a fake engine cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The model's layers cannot be grouped.
+    /// The model cannot be spread like this.
     #[error(transparent)]
-    Group(#[from] GroupError),
+    Shape(#[from] ShapeError),
+    /// The engine has no such rank.
+    #[error("rank {rank} of {ranks}")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+    },
     /// Not even one block fits, beside the null block.
     #[error("a pool of {pool} bytes holds no block of {block} bytes beside the null block")]
     PoolTooSmall {
@@ -42,14 +61,12 @@ pub enum EngineError {
         block: u64,
     },
     /// The patterns are made of words.
-    #[error("{layer}: keys of {key} and values of {value} bytes are not whole 8-byte words")]
+    #[error("{layer}: {bytes} bytes that lie together are not whole 8-byte words")]
     OddRow {
         /// The layer.
         layer: String,
-        /// Bytes of a key.
-        key: u32,
-        /// Bytes of a value.
-        value: u32,
+        /// How many.
+        bytes: u64,
     },
     /// The pool's memory cannot be had.
     #[error(transparent)]
@@ -57,8 +74,8 @@ pub enum EngineError {
 }
 
 impl Engine {
-    /// An engine whose pool takes at most `pool` bytes; block ids come in an order that `seed`
-    /// decides. Every byte of the pool is a canary at first.
+    /// An engine of one rank whose pool takes at most `pool` bytes; block ids come in an order
+    /// that `seed` decides. Every byte of the pool is a canary at first.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -69,26 +86,55 @@ impl Engine {
         pool: u64,
         seed: u64,
     ) -> Result<Self, EngineError> {
-        let grouping = Grouping::new(model, block_size)?;
-        check_rows(&model.layers)?;
+        Self::of_rank(model, EngineShape::single(block_size, order), 0, pool, seed)
+    }
+
+    /// One rank of an engine.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn of_rank(
+        model: &Model,
+        shape: EngineShape,
+        rank: usize,
+        pool: u64,
+        seed: u64,
+    ) -> Result<Self, EngineError> {
+        let mut ranks = shape.ranks(model)?;
+        if rank >= ranks.len() {
+            return Err(EngineError::Rank { rank, ranks: ranks.len() });
+        }
+        let RankShape { shard, grouping } = ranks.swap_remove(rank);
         let block = grouping.block_bytes();
         let count = u32::try_from(pool.checked_div(block).unwrap_or(0)).unwrap_or(u32::MAX);
         if count < 2 {
             return Err(EngineError::PoolTooSmall { pool, block });
         }
-        let layout = CacheLayout::new(model, &grouping, order, count);
+        let layout = CacheLayout::of_shard(&shard, &grouping, shape.placement(count));
         let (regions, bytes) = bind(&layout);
         // A pool is touched all over: with small pages, half of the time goes to the page table.
         let memory = Arc::new(HostMemory::with_pages(bytes, PageSize::Huge)?);
         pattern::write_canary(memory.words(), 0);
         let pool = Mutex::new(BlockPool::new(count, seed));
-        Ok(Self { model: model.clone(), layout, grouping, regions, memory, pool })
+        let groups = grouping.groups;
+        let (model, gaps) = (model.clone(), Vec::new());
+        let mut engine = Self { model, layout, groups, gaps, regions, memory, pool };
+        engine.check_rows()?;
+        engine.gaps =
+            (0_u32..).zip(&engine.groups).map(|(group, _)| engine.gaps_of(group)).collect();
+        Ok(engine)
     }
 
     /// The model whose cache it keeps.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Tokens of a prompt of `tokens` that it computes as prefill engine.
+    #[must_use]
+    pub fn prefill_tokens(&self, tokens: u64) -> u64 {
+        Kind::prefill_tokens(self.model.layers.iter().map(|layer| layer.kind), tokens)
     }
 
     /// Where it keeps each layer.
@@ -124,11 +170,11 @@ impl Engine {
     /// Blocks that a prompt of `tokens` takes once the engine can compute from `resume_at` on.
     #[must_use]
     pub fn blocks_needed(&self, tokens: u64, resume_at: u64) -> u64 {
-        let kept = |group: &kv_layout::Group| {
-            let kept = kept_blocks(group.kind, group.block_size, resume_at, tokens);
-            kept.end - kept.start
-        };
-        self.grouping.groups.iter().map(kept).sum()
+        self.kept(tokens, resume_at).map(|kept| kept.blocks).sum()
+    }
+
+    fn kept(&self, tokens: u64, resume_at: u64) -> impl Iterator<Item = Kept> + '_ {
+        self.groups.iter().map(move |group| kept(group.kind, group.block_size, resume_at, tokens))
     }
 
     /// Takes the blocks of a prompt of `tokens` from the pool, one table for each group; `None`
@@ -139,22 +185,22 @@ impl Engine {
         if needed > pool.free() {
             return None;
         }
-        let table = |group: &kv_layout::Group| {
-            let kept = kept_blocks(group.kind, group.block_size, resume_at, tokens);
-            let ids = pool.take(usize::try_from(kept.end - kept.start).ok()?)?;
-            Some(BlockTable::from_block(kept.start, group.block_size, ids))
+        let table = |kept: Kept| {
+            let ids = pool.take(usize::try_from(kept.blocks).ok()?)?;
+            Some(BlockTable { first_token: kept.first_token, ids })
         };
-        self.grouping.groups.iter().map(table).collect()
+        self.kept(tokens, resume_at).map(table).collect()
     }
 
     /// Plays a prefill: writes what a forward pass over tokens `0 .. tokens` of request
     /// `request` leaves in the blocks of `tables`.
     pub fn prefill(&self, request: u64, tokens: u64, tables: &[BlockTable]) {
         for (index, tensor, table) in self.tensors(tables) {
+            let state = tensor.layer.kind.is_recurrent();
             for (id, first) in blocks_of(table, tensor.block_size) {
-                for row in tensor.rows(id, first).filter(|row| row.token < tokens) {
-                    let seed = pattern::seed(request, index, row.token, row.head);
-                    pattern::write(self.words(row.at, row.len), seed, u64::from(row.from) / 8);
+                for row in tensor.rows(id, first).filter(|row| state || row.token < tokens) {
+                    let seed = pattern::seed(request, index, row.token, row.part);
+                    pattern::write(self.words(row.at, row.len), seed, row.from / 8);
                 }
             }
         }
@@ -178,33 +224,81 @@ impl Engine {
         &'a self,
         tables: &'a [BlockTable],
     ) -> impl Iterator<Item = (usize, Tensor<'a>, &'a BlockTable)> {
-        let group_of = move |placed: &PlacedLayer| tables.get(placed.group as usize);
         self.layout.layers.iter().filter_map(move |placed| {
-            let index = self.model.layers.iter().position(|layer| layer.name == placed.name)?;
-            let tensor = Tensor {
-                layer: &self.model.layers[index],
-                block_size: self.layout.groups[placed.group as usize].block_size,
-                key: self.place(&placed.key),
-                value: placed.value.as_ref().map(|part| self.place(part)),
-            };
-            Some((index, tensor, group_of(placed)?))
+            let (index, tensor) = self.tensor(placed)?;
+            Some((index, tensor, tables.get(placed.group as usize)?))
         })
     }
 
-    fn place(&self, part: &Part) -> Place {
+    fn tensor(&self, placed: &PlacedLayer) -> Option<(usize, Tensor<'_>)> {
+        let index = self.model.layers.iter().position(|layer| layer.name == placed.name)?;
+        let layer = &self.model.layers[index];
+        let block_size = match layer.kind.is_recurrent() {
+            true => 1,
+            false => self.layout.groups[placed.group as usize].block_size,
+        };
+        let parts = placed.parts.iter().enumerate();
+        let places = parts.map(|(index, part)| self.place(index, part)).collect();
+        Some((index, Tensor { layer, block_size, places }))
+    }
+
+    fn place(&self, index: usize, part: &Part) -> Place {
         let bound = &self.regions[part.region as usize];
         Place {
+            part: index,
+            bytes: part.bytes,
+            first_unit: part.units.start,
+            units: part.unit_count(),
             start: bound.offset + part.offset,
             block_stride: bound.region.block_stride,
-            head_stride: part.head_stride,
+            unit_stride: part.unit_stride,
             token_stride: part.token_stride,
+            tile_tokens: part.tile.map_or(u32::MAX, |tile| tile.tokens),
+            tile_stride: part.tile.map_or(0, |tile| tile.stride),
         }
     }
 
-    /// Words of the memory; `at` and `len` are whole words by [`check_rows`].
-    pub(crate) fn words(&self, at: u64, len: u32) -> &[AtomicU64] {
+    /// Words of the memory; `at` and `len` are whole words by [`check_rows`](Self::check_rows).
+    pub(crate) fn words(&self, at: u64, len: u64) -> &[AtomicU64] {
         let first = word_index(at);
-        &self.memory.words()[first..first + len as usize / 8]
+        &self.memory.words()[first..first + word_index(len)]
+    }
+
+    /// What the rows of a group leave free of a block.
+    fn gaps_of(&self, group: u32) -> Vec<Gap> {
+        let layers = self.layout.layers.iter().filter(|layer| layer.group == group);
+        let mut rows: Vec<(u64, u64)> = layers
+            .filter_map(|layer| self.tensor(layer))
+            .flat_map(|(_, tensor)| {
+                tensor.rows(0, 0).map(|row| (row.at, row.len)).collect::<Vec<_>>()
+            })
+            .collect();
+        rows.sort_unstable();
+        let mut gaps = Vec::new();
+        for bound in &self.regions {
+            let block_stride = bound.region.block_stride;
+            let (mut at, end) = (bound.offset, bound.offset + block_stride);
+            let inside = rows.iter().filter(|row| (bound.offset..end).contains(&row.0));
+            for &(start, len) in inside.chain(std::iter::once(&(end, 0))) {
+                if start > at {
+                    gaps.push(Gap { at, len: start - at, block_stride });
+                }
+                at = at.max(start + len);
+            }
+        }
+        gaps
+    }
+
+    /// Every row must begin and end with a word, in memory and in its series.
+    fn check_rows(&self) -> Result<(), EngineError> {
+        let odd = |row: &Row| [row.at, row.len, row.from].iter().any(|n| !n.is_multiple_of(8));
+        for placed in &self.layout.layers {
+            let Some((_, tensor)) = self.tensor(placed) else { continue };
+            if let Some(row) = tensor.rows(1, 0).find(odd) {
+                return Err(EngineError::OddRow { layer: placed.name.clone(), bytes: row.len });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -217,19 +311,6 @@ pub(crate) fn word_index(at: u64) -> usize {
 pub(crate) fn blocks_of(table: &BlockTable, block_size: u32) -> impl Iterator<Item = (u32, u64)> {
     let firsts = (table.first_token..).step_by(block_size as usize);
     table.ids.iter().copied().zip(firsts)
-}
-
-fn check_rows(layers: &[Layer]) -> Result<(), EngineError> {
-    let odd =
-        |layer: &&Layer| !layer.key_bytes.is_multiple_of(8) || !layer.value_bytes.is_multiple_of(8);
-    match layers.iter().find(odd) {
-        Some(layer) => Err(EngineError::OddRow {
-            layer: layer.name.clone(),
-            key: layer.key_bytes,
-            value: layer.value_bytes,
-        }),
-        None => Ok(()),
-    }
 }
 
 /// The regions one after the other, and the bytes of all.

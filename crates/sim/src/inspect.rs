@@ -11,30 +11,30 @@ use crate::{Engine, pattern};
 #[non_exhaustive]
 pub enum Fault {
     /// A needed byte never arrived.
-    #[error("{layer}: token {token}, head {head}, byte {byte} never arrived (block {block})")]
+    #[error("{layer}: token {token}, part {part}, byte {byte} never arrived (block {block})")]
     Missing {
         /// The layer.
         layer: String,
         /// Position in the sequence.
         token: u64,
-        /// Head of the model.
-        head: u32,
-        /// Byte of the token's key and value.
-        byte: u32,
+        /// Which part of the layer, keys before values.
+        part: usize,
+        /// Byte of that part, counted over all units of the model.
+        byte: u64,
         /// Block id.
         block: u32,
     },
     /// A needed byte is another one.
-    #[error("{layer}: token {token}, head {head}, byte {byte} holds other bytes (block {block})")]
+    #[error("{layer}: token {token}, part {part}, byte {byte} holds other bytes (block {block})")]
     Wrong {
         /// The layer.
         layer: String,
         /// Position in the sequence.
         token: u64,
-        /// Head of the model.
-        head: u32,
-        /// Byte of the token's key and value.
-        byte: u32,
+        /// Which part of the layer, keys before values.
+        part: usize,
+        /// Byte of that part, counted over all units of the model.
+        byte: u64,
         /// Block id.
         block: u32,
     },
@@ -74,7 +74,7 @@ impl Engine {
                     }
                 } else {
                     for row in tensor.rows(id, first) {
-                        self.inspect_canary(row.at, row.len)?;
+                        self.inspect_span(row.at, row.len)?;
                     }
                 }
             }
@@ -130,41 +130,32 @@ impl Engine {
         block: u32,
     ) -> Result<(), Fault> {
         let words = self.words(row.at, row.len);
-        let seed = pattern::seed(request, index, row.token, row.head);
-        let Some(word) = pattern::mismatch(words, seed, u64::from(row.from) / 8) else {
+        let seed = pattern::seed(request, index, row.token, row.part);
+        let Some(word) = pattern::mismatch(words, seed, row.from / 8) else {
             return Ok(());
         };
-        let (layer, token, head) = (tensor.layer.name.clone(), row.token, row.head);
-        let byte = row.from + u32::try_from(word * 8).unwrap_or(u32::MAX);
+        let (layer, token, part) = (tensor.layer.name.clone(), row.token, row.part);
+        let byte = row.from + word as u64 * 8;
         let first = word_index(row.at) + word;
         let untouched = pattern::canary_mismatch(&words[word..=word], first).is_none();
         Err(if untouched {
-            Fault::Missing { layer, token, head, byte, block }
+            Fault::Missing { layer, token, part, byte, block }
         } else {
-            Fault::Wrong { layer, token, head, byte, block }
+            Fault::Wrong { layer, token, part, byte, block }
         })
     }
 
-    /// Slots of a group's blocks in which no layer of the group lies.
+    /// Bytes of the blocks in which nothing of their group lies: slots that the group does not
+    /// fill, padding behind states.
     fn inspect_padding(&self, tables: &[BlockTable]) -> Result<(), Fault> {
-        for (group, table) in (0_u32..).zip(tables) {
-            let used = |region: u32| {
-                self.layout.layers.iter().filter(|layer| layer.group == group).any(|layer| {
-                    layer.key.region == region || layer.value.is_some_and(|v| v.region == region)
-                })
-            };
-            for bound in self.regions.iter().filter(|bound| !used(bound.id.0)) {
+        for (gaps, table) in self.gaps.iter().zip(tables) {
+            for gap in gaps {
                 for &id in &table.ids[..] {
-                    let at = bound.offset + u64::from(id) * bound.region.block_stride;
-                    self.inspect_span(at, bound.region.block_stride)?;
+                    self.inspect_span(gap.at + u64::from(id) * gap.block_stride, gap.len)?;
                 }
             }
         }
         Ok(())
-    }
-
-    fn inspect_canary(&self, at: u64, len: u32) -> Result<(), Fault> {
-        self.inspect_span(at, u64::from(len))
     }
 
     fn inspect_span(&self, at: u64, len: u64) -> Result<(), Fault> {

@@ -1,6 +1,6 @@
 //! Mistakes to plant between planner and mover; the inspection must catch each.
 
-use kv_layout::{CacheLayout, Kind, PlacedLayer};
+use kv_layout::{CacheLayout, Kind, Part, PlacedLayer};
 use strided::{BlockCopy, Blocks, Dim, Error, Pattern};
 
 /// One kind of mistake, made in one layer.
@@ -40,7 +40,7 @@ impl Mutant {
     pub fn plant(self, layout: &CacheLayout, copies: &mut Vec<BlockCopy>) -> Result<bool, Error> {
         let windowed = |layer: &PlacedLayer| matches!(layer.kind, Kind::SlidingWindow { .. });
         let Some(index) = layout.layers.iter().position(|layer| {
-            windowed(layer) == (self == Self::WindowStartOff) && layer.value.is_some()
+            windowed(layer) == (self == Self::WindowStartOff) && layer.parts.len() == 2
         }) else {
             return Ok(false);
         };
@@ -105,27 +105,22 @@ fn with_targets(copy: &BlockCopy, edit: impl Fn(&mut Vec<u32>)) -> Result<BlockC
 
 /// All keys, and all values, of a page.
 fn halves(layer: &PlacedLayer, tokens: u32) -> Result<(Pattern, Pattern), Error> {
-    let heads = layer.heads.end - layer.heads.start;
-    let half = |part: kv_layout::Part| {
-        let dims = [
-            Dim { count: heads, stride: part.head_stride },
-            Dim { count: tokens, stride: part.token_stride },
-        ];
-        Pattern::new(part.offset, &dims, u64::from(part.bytes))
-    };
-    Ok((half(layer.key)?, half(layer.value.unwrap_or(layer.key))?))
+    let half = |part: &Part| rows(part, 0, part.unit_count(), tokens, part.bytes);
+    Ok((half(&layer.parts[0])?, half(&layer.parts[1])?))
 }
 
 /// All heads but the last of a page, and all but the first.
 fn shifted(layer: &PlacedLayer, tokens: u32) -> Result<(Pattern, Pattern), Error> {
-    let heads = layer.heads.end - layer.heads.start - 1;
-    let (part, bytes) = (layer.key, layer.key.bytes + layer.value.map_or(0, |value| value.bytes));
-    let slice = |first: u64| {
-        let dims = [
-            Dim { count: heads, stride: part.head_stride },
-            Dim { count: tokens, stride: part.token_stride },
-        ];
-        Pattern::new(part.offset + first * part.head_stride, &dims, u64::from(bytes))
-    };
+    let key = &layer.parts[0];
+    let bytes = layer.parts.iter().map(|part| part.bytes).sum();
+    let slice = |first: u32| rows(key, first, key.unit_count() - 1, tokens, bytes);
     Ok((slice(0)?, slice(1)?))
+}
+
+fn rows(part: &Part, first: u32, units: u32, tokens: u32, bytes: u32) -> Result<Pattern, Error> {
+    let dims = [
+        Dim { count: units, stride: part.unit_stride },
+        Dim { count: tokens, stride: part.token_stride },
+    ];
+    Pattern::new(part.offset + u64::from(first) * part.unit_stride, &dims, u64::from(bytes))
 }

@@ -12,11 +12,12 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The word that the bytes of one request, layer, token and head start with; word `i` of them
-/// is this plus `i` steps, so that no two places hold the same bytes.
+/// The word that the bytes of one request, layer, token and part start with; word `i` of them,
+/// over all units (heads, channels) of the model, is this plus `i` steps, so that no two places
+/// hold the same bytes.
 #[must_use]
-pub fn seed(request: u64, layer: usize, token: u64, head: u32) -> u64 {
-    [layer as u64, token, u64::from(head)]
+pub fn seed(request: u64, layer: usize, token: u64, part: usize) -> u64 {
+    [layer as u64, token, part as u64]
         .into_iter()
         .fold(mix(request.wrapping_add(STEP)), |state, part| mix(state ^ part.wrapping_add(STEP)))
 }

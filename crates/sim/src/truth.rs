@@ -23,72 +23,100 @@ pub fn attends(kind: Kind, query: u64, key: u64) -> bool {
     }
 }
 
-/// Where an engine keeps the keys or the values of one layer, as its own tensor tells:
-/// `start + block × block_stride + head × head_stride + token × token_stride` bytes from the
-/// start of its memory.
+/// Where an engine keeps one part of a layer, as its own tensor tells: unit `u` (counted from
+/// the rank's first) of token `t` of block `b` is at
+/// `start + b × block_stride + u × unit_stride + t × token_stride` bytes from the start of its
+/// memory, or, where blocks are cut for a kernel, at
+/// `… + ⌊t / tile_tokens⌋ × tile_stride + (t mod tile_tokens) × token_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
+    /// Which part of the layer.
+    pub part: usize,
+    /// Bytes of one unit of one token.
+    pub bytes: u32,
+    /// The first unit that the rank keeps, counted over the whole model.
+    pub first_unit: u32,
+    /// How many it keeps.
+    pub units: u32,
     /// First byte of block 0.
     pub start: u64,
     /// Bytes from one block to the next.
     pub block_stride: u64,
-    /// Bytes from one head to the next.
-    pub head_stride: u64,
-    /// Bytes from one token of a block to the next.
+    /// Bytes from one unit to the next.
+    pub unit_stride: u64,
+    /// Bytes from one token to the next.
     pub token_stride: u64,
+    /// Tokens of a kernel block.
+    pub tile_tokens: u32,
+    /// Bytes from one kernel block to the next.
+    pub tile_stride: u64,
 }
 
 /// One layer of an engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Tensor<'a> {
     /// What it keeps.
     pub layer: &'a Layer,
-    /// Tokens per block.
+    /// Tokens per block; 1 for a state.
     pub block_size: u32,
-    /// Where the keys are.
-    pub key: Place,
-    /// Where the values are, if there are any.
-    pub value: Option<Place>,
+    /// Where its parts are.
+    pub places: Vec<Place>,
 }
 
-/// Bytes of one token and head that lie together.
+/// Bytes of one token and one part that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Position in the sequence.
+    /// Position in the sequence; of a state, the number of tokens that it has seen.
     pub token: u64,
-    /// Head of the model.
-    pub head: u32,
-    /// First byte, counted over the token's key and then its value.
-    pub from: u32,
+    /// Which part of the layer.
+    pub part: usize,
+    /// First byte, counted over all units of that part in the whole model.
+    pub from: u64,
     /// Number of bytes.
-    pub len: u32,
+    pub len: u64,
     /// First byte in the engine's memory.
     pub at: u64,
+}
+
+impl Place {
+    /// Units that lie side by side make one row, else each is its own.
+    fn rows(self, id: u32, first: u64, block_size: u32) -> impl Iterator<Item = Row> {
+        let together = self.unit_stride == u64::from(self.bytes);
+        let (rows, units) = if together { (1, self.units) } else { (self.units, 1) };
+        (0..rows).flat_map(move |unit| {
+            (0..block_size).map(move |token| {
+                let (tile, within) = (token / self.tile_tokens, token % self.tile_tokens);
+                let at = self.start
+                    + u64::from(id) * self.block_stride
+                    + u64::from(unit) * self.unit_stride
+                    + u64::from(tile) * self.tile_stride
+                    + u64::from(within) * self.token_stride;
+                Row {
+                    token: first + u64::from(token),
+                    part: self.part,
+                    from: u64::from(self.first_unit + unit) * u64::from(self.bytes),
+                    len: u64::from(units) * u64::from(self.bytes),
+                    at,
+                }
+            })
+        })
+    }
 }
 
 impl Tensor<'_> {
     /// All rows of the block `id` whose first token is at position `first`.
     pub fn rows(&self, id: u32, first: u64) -> impl Iterator<Item = Row> + '_ {
-        let layer = self.layer;
-        let key = std::iter::once((self.key, 0, layer.key_bytes));
-        let value = self.value.map(|place| (place, layer.key_bytes, layer.value_bytes));
-        key.chain(value).flat_map(move |(place, from, len)| {
-            (0..layer.heads).flat_map(move |head| {
-                (0..u64::from(self.block_size)).map(move |token| {
-                    let at = place.start
-                        + u64::from(id) * place.block_stride
-                        + u64::from(head) * place.head_stride
-                        + token * place.token_stride;
-                    Row { token: first + token, head, from, len, at }
-                })
-            })
-        })
+        self.places.iter().flat_map(move |place| place.rows(id, first, self.block_size))
     }
 
-    /// Whether an engine that computes from `resume_at` on reads the key of `token`.
+    /// Whether an engine that computes from `resume_at` on reads what `token` left. Of a state
+    /// it reads exactly the one that has seen all tokens before.
     #[must_use]
     pub fn needs(&self, token: u64, resume_at: u64) -> bool {
-        token < resume_at && attends(self.layer.kind, resume_at, token)
+        match self.layer.kind {
+            Kind::Recurrent { .. } => token == resume_at,
+            kind => token < resume_at && attends(kind, resume_at, token),
+        }
     }
 
     /// Whether any token of the block that starts at position `first` is read.

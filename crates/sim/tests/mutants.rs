@@ -1,8 +1,12 @@
 //! The inspection finds nothing on a right hand-off, and finds each planted mistake by name.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use std::sync::atomic::Ordering;
 
-use kv_layout::{BlockTable, DType, Holding, Kind, Layer, Model, PageOrder, Plan, Span, plan};
+use kv_layout::{
+    BlockTable, DType, Holding, Kind, Layer, Model, PageOrder, Plan, Span, Target, plan,
+};
 use sim::{Engine, Fault, Mutant};
 use strided::{BlockCopy, Blocks};
 
@@ -12,12 +16,9 @@ const REQUEST: u64 = 7;
 
 /// Full and windowed layers in turn, one padding slot.
 fn model() -> Model {
-    let layer = |i: usize| Layer {
-        name: format!("layers.{i}"),
-        kind: if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } },
-        heads: 3,
-        key_bytes: 16,
-        value_bytes: 16,
+    let layer = |i: usize| {
+        let kind = if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } };
+        Layer::attention(format!("layers.{i}"), kind, 3, 16, 16)
     };
     Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..7).map(layer).collect() }
 }
@@ -39,8 +40,8 @@ impl Pair {
         decode.inspect_unused(&to).unwrap();
         prefill.prefill(REQUEST, TOKENS, &from);
         let plan = plan(
-            Holding { layout: prefill.layout(), tables: &from },
-            Holding { layout: decode.layout(), tables: &to },
+            &[Holding { layout: prefill.layout(), tables: &from }],
+            Target { ranks: &[decode.layout()], rank: 0, tables: &to, hits: &[] },
             Span { valid: TOKENS, resume_at: TOKENS - 1 },
         )
         .unwrap();
@@ -77,7 +78,7 @@ impl Pair {
 fn a_right_hand_off_passes() {
     for order in [PageOrder::Joint, PageOrder::Apart] {
         let pair = Pair::new(order);
-        pair.execute(&pair.plan.copies);
+        pair.execute(&pair.plan.reads[0]);
         assert_eq!(pair.inspect(), Ok(()));
     }
 }
@@ -92,20 +93,20 @@ fn nothing_moved_is_missing() {
 fn another_requests_bytes_are_wrong() {
     let pair = Pair::new(PageOrder::Joint);
     pair.prefill.prefill(REQUEST + 1, TOKENS, &pair.from);
-    pair.execute(&pair.plan.copies);
+    pair.execute(&pair.plan.reads[0]);
     assert!(matches!(pair.inspect(), Err(Fault::Wrong { .. })));
 }
 
 #[test]
 fn a_page_that_nobody_reads_must_stay_untouched() {
     let pair = Pair::new(PageOrder::Joint);
-    pair.execute(&pair.plan.copies);
+    pair.execute(&pair.plan.reads[0]);
     // The padding slot of the smallest group: no layer of that group lies there.
     let layout = pair.decode.layout();
     let (group, region) = (0..layout.groups.len() as u32)
         .flat_map(|group| (0..layout.regions.len() as u32).map(move |region| (group, region)))
         .find(|&(group, region)| {
-            !layout.layers.iter().any(|l| l.group == group && l.key.region == region)
+            !layout.layers.iter().any(|l| l.group == group && l.parts[0].region == region)
         })
         .unwrap();
     let bound = pair.decode.regions()[region as usize];
@@ -117,7 +118,7 @@ fn a_page_that_nobody_reads_must_stay_untouched() {
 
 fn verdict(mutant: Mutant) -> Fault {
     let pair = Pair::new(PageOrder::Joint);
-    let mut copies = pair.plan.copies.clone();
+    let mut copies = pair.plan.reads[0].clone();
     assert_eq!(mutant.plant(pair.decode.layout(), &mut copies), Ok(true));
     pair.execute(&copies);
     pair.inspect().expect_err("the mistake must be found")
@@ -148,7 +149,7 @@ fn mutant_key_value_exchanged_is_caught() {
 fn mutant_neighbour_written_is_caught_in_the_request_and_in_the_neighbour() {
     assert!(matches!(verdict(Mutant::NeighbourWritten), Fault::Missing { token: 48, .. }));
     let pair = Pair::new(PageOrder::Joint);
-    let mut copies = pair.plan.copies.clone();
+    let mut copies = pair.plan.reads[0].clone();
     Mutant::NeighbourWritten.plant(pair.decode.layout(), &mut copies).unwrap();
     pair.execute(&copies);
     pair.decode.retire(&pair.to);
@@ -157,14 +158,14 @@ fn mutant_neighbour_written_is_caught_in_the_request_and_in_the_neighbour() {
 
 #[test]
 fn mutant_head_slice_shifted_is_caught() {
-    assert!(matches!(verdict(Mutant::HeadSliceShifted), Fault::Missing { head: 0, .. }));
+    assert!(matches!(verdict(Mutant::HeadSliceShifted), Fault::Missing { part: 0, byte: 0, .. }));
 }
 
 #[test]
 fn moving_more_than_needed_shows_in_the_counts() {
     let pair = Pair::new(PageOrder::Joint);
     // 7 layers: 2 full with 7 blocks, 5 windowed with blocks 4, 5 and 6.
-    let pages: usize = pair.plan.copies.iter().map(|copy| copy.source().ids().len()).sum();
+    let pages: usize = pair.plan.copies().map(|copy| copy.source().ids().len()).sum();
     assert_eq!(pages, 2 * 7 + 5 * 3);
     assert_eq!(pair.plan.bytes(), 29 * 3 * 8 * 32);
 }

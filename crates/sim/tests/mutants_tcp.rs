@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kv_layout::{
-    BlockTable, CacheLayout, DType, Holding, Kind, Layer, Model, PageOrder, Span, plan,
+    BlockTable, CacheLayout, DType, Holding, Kind, Layer, Model, PageOrder, Span, Target, plan,
 };
 use sim::{Engine, Fault, Mutant};
 use strided::{BlockCopy, Blocks, Pattern, RegionId};
@@ -23,12 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Full and windowed layers in turn, one padding slot.
 fn model() -> Model {
-    let layer = |i: usize| Layer {
-        name: format!("layers.{i}"),
-        kind: if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } },
-        heads: 3,
-        key_bytes: 16,
-        value_bytes: 16,
+    let layer = |i: usize| {
+        let kind = if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } };
+        Layer::attention(format!("layers.{i}"), kind, 3, 16, 16)
     };
     Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..7).map(layer).collect() }
 }
@@ -73,7 +70,9 @@ fn moved(plant: impl FnOnce(&CacheLayout, &mut Vec<BlockCopy>)) -> Side {
     source.engine.prefill(REQUEST, TOKENS, &source.tables);
     target.engine.inspect_unused(&target.tables).unwrap();
     let span = Span { valid: TOKENS, resume_at: RESUME };
-    let mut copies = plan(source.holding(), target.holding(), span).unwrap().copies;
+    let layout = target.engine.layout();
+    let to = Target { ranks: &[layout], rank: 0, tables: &target.tables, hits: &[] };
+    let mut copies = plan(&[source.holding()], to, span).unwrap().reads.remove(0);
     plant(target.engine.layout(), &mut copies);
     let granted = pages(source.engine.layout(), &source.tables);
     source.endpoint.grant(READER, TOKEN, granted).unwrap();
@@ -152,5 +151,5 @@ fn mutant_neighbour_written_is_caught_in_the_request_and_in_the_neighbour() {
 
 #[test]
 fn mutant_head_slice_shifted_is_caught() {
-    assert!(matches!(verdict(Mutant::HeadSliceShifted), Fault::Missing { head: 0, .. }));
+    assert!(matches!(verdict(Mutant::HeadSliceShifted), Fault::Missing { part: 0, byte: 0, .. }));
 }

@@ -1,5 +1,7 @@
 //! Patterns, walks and copies against byte lists spelled out one by one.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strided::{BlockCopy, Blocks, Dim, Error, MergeRuns, Pattern, Region, RegionId};

@@ -1,5 +1,7 @@
 //! What is refused, what fuses, and what costs nothing.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use strided::{BlockCopy, Blocks, Dim, Error, MergeRuns, Pattern, Region, RegionId};
 
 fn dim(count: u32, stride: u64) -> Dim {

@@ -72,7 +72,7 @@ impl Pair {
         let failed = |why| from_fetch_error(request, &why);
         let params = self.prefill.prefill(request, tokens).await?;
         let claimed = Instant::now();
-        let prompt = prompt(request, tokens);
+        let prompt = prompt(request, self.engine.prefill_tokens(tokens));
         let offered = self.decode.claim(&request.to_string(), &params, prompt).await;
         let (offered, claiming) = (offered.map_err(failed)?, claimed.elapsed());
         let resume_at = tokens.saturating_sub(1);

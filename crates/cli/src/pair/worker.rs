@@ -121,9 +121,10 @@ impl Worker {
     async fn offer(&self, request: u64, tokens: u64, blocks: OwnedSemaphorePermit) {
         let engine = Arc::clone(&self.engine);
         let work = move || {
+            let computed = engine.prefill_tokens(tokens);
             let tables = engine.allocate(tokens, tokens.saturating_sub(1))?;
-            engine.prefill(request, tokens, &tables);
-            Some((tables, prompt(request, tokens)))
+            engine.prefill(request, computed, &tables);
+            Some((tables, prompt(request, computed)))
         };
         // The permits are the blocks: with them in hand there are enough.
         let Ok(Some((tables, prompt))) = tokio::task::spawn_blocking(work).await else { return };

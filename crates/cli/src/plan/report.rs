@@ -2,8 +2,8 @@
 
 use kv_layout::baseline::{self, Moved};
 use kv_layout::{
-    BlockTable, CacheLayout, Group, GroupError, Grouping, Holding, Kind, Model, PageOrder, Plan,
-    Span, kept_blocks, plan,
+    BlockTable, CacheLayout, Group, Grouping, Holding, Kind, Model, PageOrder, Plan, Span, Target,
+    kept, plan,
 };
 use serde::Serialize;
 use strided::MergeRuns;
@@ -83,7 +83,7 @@ impl From<Moved> for Scheme {
 
 impl Report {
     pub(crate) fn new(model: &Model, block_size: u32, tokens: u64) -> Result<Self, Failure> {
-        let grouping = Grouping::new(model, block_size).map_err(from_group_error)?;
+        let grouping = Grouping::new(model, block_size).map_err(Failure::input)?;
         let resume_at = tokens - 1;
         let joint = Planned::new(model, &grouping, PageOrder::Joint, tokens)?;
         let apart = Planned::new(model, &grouping, PageOrder::Apart, tokens)?;
@@ -95,7 +95,7 @@ impl Report {
             bytes: joint.plan.bytes(),
         };
         let schemes = Schemes {
-            all_full: baseline::all_full(model, block_size, tokens).into(),
+            all_full: baseline::all_full(model, &grouping, tokens).into(),
             flat_hybrid: baseline::flat_hybrid(model, &grouping, tokens).into(),
             exact: scheme(Planned::ranges),
             exact_merged: scheme(Planned::merged_ranges),
@@ -130,22 +130,23 @@ impl Planned {
         let mut tables = Vec::new();
         let mut next = 1_u32;
         for group in &grouping.groups {
-            let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
-            let end = u32::try_from(kept.end - kept.start).ok().and_then(|n| next.checked_add(n));
+            let kept = kept(group.kind, group.block_size, tokens - 1, tokens);
+            let end = u32::try_from(kept.blocks).ok().and_then(|n| next.checked_add(n));
             let end = end.ok_or_else(|| too_many(tokens))?;
             let ids: Vec<u32> = (next..end).collect();
-            tables.push(BlockTable::from_block(kept.start, group.block_size, ids));
+            tables.push(BlockTable { first_token: kept.first_token, ids: ids.into() });
             next = end;
         }
         let layout = CacheLayout::new(model, grouping, order, next);
-        let side = Holding { layout: &layout, tables: &tables };
+        let source = Holding { layout: &layout, tables: &tables };
+        let target = Target { ranks: &[&layout], rank: 0, tables: &tables, hits: &[] };
         let span = Span { valid: tokens, resume_at: tokens - 1 };
-        let plan = plan(side, side, span).map_err(|why| Failure::new(Code::Failed, why))?;
+        let plan = plan(&[source], target, span).map_err(|why| Failure::new(Code::Failed, why))?;
         Ok(Self { layout, plan })
     }
 
     fn copies(&self) -> impl Iterator<Item = strided::RangePairs> + '_ {
-        self.plan.copies.iter().map(|copy| {
+        self.plan.copies().map(|copy| {
             let stride = |blocks: &strided::Blocks| {
                 self.layout.regions[blocks.region().0 as usize].block_stride
             };
@@ -162,20 +163,17 @@ impl Planned {
     }
 }
 
-fn too_many(tokens: u64) -> Failure {
+pub(super) fn too_many(tokens: u64) -> Failure {
     Failure::input(format!("{tokens} tokens need more blocks than 32-bit ids can name"))
         .hint("use fewer --tokens or a larger --block-size")
 }
 
-pub(crate) fn from_group_error(why: GroupError) -> Failure {
-    match why {
-        GroupError::Recurrent { .. } => Failure::new(Code::Unsupported, why),
-        _ => Failure::input(why),
-    }
-}
-
 /// Blocks that hold a token visible from the last position on.
 fn moved_blocks(kind: Kind, block_size: u32, tokens: u64) -> std::ops::Range<u64> {
+    if kind.is_recurrent() {
+        // The one state, unless there is none yet.
+        return 0..u64::from(tokens > 1);
+    }
     let visible = kind.visible_before(tokens - 1);
     let block_size = u64::from(block_size);
     let start = visible.start / block_size;
@@ -183,13 +181,13 @@ fn moved_blocks(kind: Kind, block_size: u32, tokens: u64) -> std::ops::Range<u64
 }
 
 fn group_row(group: &Group, tokens: u64) -> GroupRow {
-    let kept = kept_blocks(group.kind, group.block_size, tokens - 1, tokens);
+    let kept = kept(group.kind, group.block_size, tokens - 1, tokens);
     let moved = moved_blocks(group.kind, group.block_size, tokens);
     GroupRow {
         kind: group.kind,
         layers: group.layers.len(),
         block_size: group.block_size,
-        kept: kept.end - kept.start,
+        kept: kept.blocks,
         moved: moved.end - moved.start,
         first_moved: moved.start,
     }
@@ -209,7 +207,10 @@ fn layer_rows(
             name: layer.name.clone(),
             kind: layer.kind,
             group: u32::try_from(group).ok()?,
-            blocks: tokens.div_ceil(u64::from(row.block_size)),
+            blocks: match layer.kind.is_recurrent() {
+                true => row.kept,
+                false => tokens.div_ceil(u64::from(row.block_size)),
+            },
             first_moved: row.first_moved,
             moved: row.moved,
         })

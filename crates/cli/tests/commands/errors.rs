@@ -114,17 +114,43 @@ fn words_that_nobody_knows() {
 }
 
 #[test]
-fn recurrent_models_are_not_supported_yet() {
-    for (model, kind) in [
-        ("models/Qwen3-Next-80B-A3B.json", "gated delta net"),
-        ("models/Jamba-v0.1.json", "Mamba"),
-        ("models/Nemotron-H-8B-Base-8K.json", "Mamba-2"),
-    ] {
-        let error = format!("recurrent layers: not supported yet (layers.0 is recurrent ({kind}))");
-        for command in ["plan", "handoff"] {
-            fails(&root(), &[command, model], 3, &error, None);
-        }
-    }
+fn engines_whose_shapes_do_not_go_together() {
+    let folder = folder();
+    let shape = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let from = shape("p.json", r#"{"tensor": 4, "context": 4}"#);
+    let to = shape("d.json", r#"{"tensor": 8, "block_size": 32}"#);
+    let plan = |model, from, to| ["plan", model, "--from", from, "--to", to].map(String::from);
+    let check = |arguments: [String; 6], code, error: &str, help| {
+        fails(&root(), &arguments.each_ref().map(String::as_str), code, error, help);
+    };
+    check(
+        plan("models/DeepSeek-V3.json", &from, &to),
+        3,
+        "layers.0: context parallelism of unequal interleave: the source has blocks of 64 \
+         tokens, the target of 32",
+        None,
+    );
+    let three = shape("three.json", r#"{"tensor": 3}"#);
+    check(
+        plan("models/gpt-oss-20b.json", &three, &to),
+        2,
+        "layers.0: 8 units of keys cannot be shared by 3 ranks",
+        None,
+    );
+    let typo = shape("typo.json", r#"{"tensro": 4}"#);
+    check(
+        plan("models/gpt-oss-20b.json", &typo, &to),
+        2,
+        &format!(
+            "{typo}: unknown field `tensro`, expected one of `tensor`, `pipeline`, `context`, \
+             `block_size`, `kernel_block`, `order`"
+        ),
+        Some("a shape is a JSON object such as {\"tensor\": 4, \"block_size\": 32}; see --help"),
+    );
 }
 
 #[test]

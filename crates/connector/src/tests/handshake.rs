@@ -1,26 +1,36 @@
-use kv_layout::{CacheLayout, DType, GroupLayout, Kind, Part, PlacedLayer};
+use kv_layout::{CacheLayout, ContextShare, DType, GroupLayout, Kind, Part, PlacedLayer, Role};
 use strided::Region;
 
 use super::support::P;
 use crate::handshake::{DataCard, Handshake, HandshakeError, MAX_BODY, compatible};
 
 fn layer(name: &str, kind: Kind) -> PlacedLayer {
-    let part = Part { region: 0, offset: 0, head_stride: 256, token_stride: 1024, bytes: 256 };
-    let value = Some(Part { offset: 4096, ..part });
-    PlacedLayer { name: name.into(), kind, group: 0, heads: 0..4, key: part, value }
+    let part = |role, offset| Part {
+        role,
+        units: 0..4,
+        bytes: 256,
+        region: 0,
+        offset,
+        unit_stride: 256,
+        token_stride: 1024,
+        tile: None,
+    };
+    let parts = vec![part(Role::Key, 0), part(Role::Value, 4096)];
+    PlacedLayer { name: name.into(), kind, group: 0, parts, packing: None }
 }
 
 fn handshake() -> Handshake {
     let layers =
         vec![layer("layers.0", Kind::Full), layer("layers.1", Kind::SlidingWindow { window: 128 })];
     let regions = vec![Region { block_stride: 8192, block_count: 1_000_000 }];
+    let group = GroupLayout { block_size: 4, context: ContextShare::default() };
     Handshake {
         engine: P.engine,
         agent: P.agent,
         model: "org/model".into(),
         revision: "main".into(),
         dtype: DType::Bf16,
-        layout: CacheLayout { regions, groups: vec![GroupLayout { block_size: 4 }], layers },
+        layout: CacheLayout { regions, groups: vec![group], layers },
         cards: vec![DataCard {
             provider: "tcp".into(),
             agent: P.agent,
@@ -58,12 +68,16 @@ fn differences_are_named() {
             "kind of layers.1 differs: sliding window of 128 here, sliding window of 64 at the peer",
         ),
         (
-            |h| h.layout.layers[0].key.bytes = 128,
-            "key bytes of layers.0 differs: 256 here, 128 at the peer",
+            |h| h.layout.layers[0].parts[0].bytes = 128,
+            "bytes of keys of layers.0 differs: 256 here, 128 at the peer",
         ),
         (
-            |h| h.layout.layers[0].value = None,
-            "value bytes of layers.0 differs: 256 here, 0 at the peer",
+            |h| h.layout.layers[0].parts.truncate(1),
+            "bytes of values of layers.0 differs: 256 here, 0 at the peer",
+        ),
+        (
+            |h| h.layout.layers[1].packing = Some("tiled".into()),
+            "packing of layers.1 differs: plain here, tiled at the peer",
         ),
     ];
     for (change, message) in table {
@@ -76,8 +90,8 @@ fn what_the_planner_handles_may_differ() {
     let ours = handshake();
     let mut theirs = handshake();
     theirs.layout.layers.reverse();
-    theirs.layout.layers[0].heads = 0..2;
-    theirs.layout.layers[0].key.token_stride = 512;
+    theirs.layout.layers[0].parts[0].units = 0..2;
+    theirs.layout.layers[0].parts[0].token_stride = 512;
     theirs.layout.groups[0].block_size = 16;
     theirs.layout.layers.pop();
     assert_eq!(compatible(&ours, &theirs), Ok(()));

@@ -49,7 +49,42 @@ pub(super) enum Other {
     /// They see chunks of `attention_chunk_size` tokens; all layers are full where that is null.
     Chunk { attention_chunk_size: u32 },
     /// They keep a state.
-    Recurrent(Recurrence),
+    Recurrent(State),
+}
+
+/// What a recurrent layer keeps, in the words of its configuration class.
+#[derive(Clone, Copy)]
+pub(super) enum State {
+    Mamba1(Mamba1),
+    Mamba2(Mamba2),
+    GatedDeltaNet(DeltaNet),
+    ShortConv { conv_l_cache: u32 },
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Mamba1 {
+    pub(super) mamba_d_state: u32,
+    pub(super) mamba_d_conv: u32,
+    /// Channels for each of `hidden_size`.
+    pub(super) mamba_expand: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Mamba2 {
+    pub(super) mamba_num_heads: u32,
+    pub(super) mamba_head_dim: u32,
+    pub(super) n_groups: u32,
+    pub(super) ssm_state_size: u32,
+    pub(super) conv_kernel: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct DeltaNet {
+    pub(super) linear_num_key_heads: u32,
+    pub(super) linear_num_value_heads: u32,
+    pub(super) linear_key_head_dim: u32,
+    pub(super) linear_value_head_dim: u32,
+    pub(super) linear_conv_kernel_dim: u32,
 }
 
 /// Which layers are full attention and which are of the other kind.
@@ -66,6 +101,8 @@ pub(super) enum Pick {
     NoRope { no_rope_layer_interval: u32 },
     /// Layer i is full where `i % attn_layer_period == attn_layer_offset`.
     OneOf { attn_layer_period: u32, attn_layer_offset: u32 },
+    /// `full_attn_idxs` lists the full layers; left out, all are.
+    Indices,
     /// `hybrid_override_pattern` has a letter for each layer: `*` is attention, `M` the other
     /// kind, `-` (MLP) and `E` (experts) keep nothing.
     Letters,
@@ -82,11 +119,50 @@ impl Family {
     }
 }
 
+impl Keeps {
+    /// `hidden_size`, where the family's row has it.
+    pub(super) fn hidden_size(self) -> Option<u32> {
+        match self {
+            Self::Heads { hidden_size, .. } => Some(hidden_size),
+            Self::Latent { .. } => None,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn recurrence(self) -> Recurrence {
+        match self {
+            Self::Mamba1(_) => Recurrence::Mamba1,
+            Self::Mamba2(_) => Recurrence::Mamba2,
+            Self::GatedDeltaNet(_) => Recurrence::GatedDeltaNet,
+            Self::ShortConv { .. } => Recurrence::ShortConv,
+        }
+    }
+
+    /// What a list of layer types calls such a layer.
+    pub(super) fn layer_types(self) -> &'static [&'static str] {
+        match self {
+            Self::ShortConv { .. } => &["conv"],
+            _ => &["linear_attention", "mamba"],
+        }
+    }
+}
+
 /// A window only where the config states one.
 const WINDOW_IF_STATED: Other = Other::Window { sliding_window: None, use_sliding_window: true };
 /// Qwen's windows are off unless the config switches them on.
 const WINDOW_IF_USED: Other =
     Other::Window { sliding_window: Some(4096), use_sliding_window: false };
+
+/// The delta net of every Qwen class that has one.
+const DELTA_NET: Other = Other::Recurrent(State::GatedDeltaNet(DeltaNet {
+    linear_num_key_heads: 16,
+    linear_num_value_heads: 32,
+    linear_key_head_dim: 128,
+    linear_value_head_dim: 128,
+    linear_conv_kernel_dim: 4,
+}));
+const EACH_FOURTH: Pick = Pick::LastOf { period: 4, field: Some(&FULL_ATTENTION_INTERVAL) };
 
 const fn window(sliding_window: u32) -> Other {
     Other::Window { sliding_window: Some(sliding_window), use_sliding_window: true }
@@ -114,7 +190,7 @@ const fn family(model_type: &'static str, layers: u32, keeps: Keeps) -> Family {
 
 /// The table. A row is model_type, num_hidden_layers, and what a layer keeps: hidden_size,
 /// num_attention_heads, num_key_value_heads, head_dim.
-static FAMILIES: [Family; 17] = [
+static FAMILIES: [Family; 20] = [
     // LlamaConfig
     family("llama", 32, heads(4096, 32, None, None)),
     // MistralConfig
@@ -170,13 +246,29 @@ static FAMILIES: [Family; 17] = [
     family("deepseek_v3", 61, Keeps::Latent { kv_lora_rank: 512, qk_rope_head_dim: 64 }),
     // Qwen3NextConfig
     Family {
-        other: Other::Recurrent(Recurrence::GatedDeltaNet),
-        pick: Pick::LastOf { period: 4, field: Some(&FULL_ATTENTION_INTERVAL) },
+        other: DELTA_NET,
+        pick: EACH_FOURTH,
         ..family("qwen3_next", 48, heads(2048, 16, Some(2), Some(256)))
+    },
+    // Qwen3_5TextConfig; `qwen3_5` is the multimodal config around it.
+    Family {
+        other: DELTA_NET,
+        pick: EACH_FOURTH,
+        ..family("qwen3_5_text", 32, heads(4096, 16, Some(4), Some(256)))
+    },
+    // Qwen3_5MoeTextConfig; `qwen3_5_moe` is the multimodal config around it.
+    Family {
+        other: DELTA_NET,
+        pick: EACH_FOURTH,
+        ..family("qwen3_5_moe_text", 40, heads(2048, 16, Some(2), Some(256)))
     },
     // JambaConfig
     Family {
-        other: Other::Recurrent(Recurrence::Mamba1),
+        other: Other::Recurrent(State::Mamba1(Mamba1 {
+            mamba_d_state: 16,
+            mamba_d_conv: 4,
+            mamba_expand: 2,
+        })),
         pick: Pick::OneOf { attn_layer_period: 8, attn_layer_offset: 4 },
         ..family("jamba", 32, heads(4096, 32, Some(8), None))
     },
@@ -184,8 +276,20 @@ static FAMILIES: [Family; 17] = [
     // config without one is cut short.
     Family {
         layers: None,
-        other: Other::Recurrent(Recurrence::Mamba2),
+        other: Other::Recurrent(State::Mamba2(Mamba2 {
+            mamba_num_heads: 128,
+            mamba_head_dim: 64,
+            n_groups: 8,
+            ssm_state_size: 128,
+            conv_kernel: 4,
+        })),
         pick: Pick::Letters,
         ..family("nemotron_h", 52, heads(4096, 32, Some(8), Some(128)))
+    },
+    // Lfm2Config
+    Family {
+        other: Other::Recurrent(State::ShortConv { conv_l_cache: 3 }),
+        pick: Pick::Indices,
+        ..family("lfm2", 32, heads(2560, 32, Some(8), None))
     },
 ];

@@ -15,6 +15,18 @@ const MAX_HEADS: u32 = 1 << 16;
 const MAX_HEAD_SIZE: u32 = 1 << 16;
 const MAX_HIDDEN_SIZE: u32 = 1 << 24;
 const MAX_TOKENS: u32 = 1 << 30;
+/// Of a recurrent state, along a head or across it.
+const MAX_STATE_SIZE: u32 = 1 << 14;
+const MAX_CONV_KERNEL: u32 = 1 << 10;
+const MAX_EXPAND: u32 = 1 << 6;
+
+/// The largest products of `state.rs`, the bytes for the widest element: limits that let one leave
+/// u32 do not compile.
+const _: [u32; 3] = [
+    MAX_HIDDEN_SIZE * MAX_EXPAND,
+    MAX_STATE_SIZE * MAX_STATE_SIZE * 4,
+    MAX_STATE_SIZE * (MAX_CONV_KERNEL - 1) * 4,
+];
 
 pub(super) const NUM_HIDDEN_LAYERS: Field = field(&["num_hidden_layers"], 1, MAX_LAYERS);
 pub(super) const HIDDEN_SIZE: Field = field(&["hidden_size"], 1, MAX_HIDDEN_SIZE);
@@ -34,6 +46,30 @@ pub(super) const NO_ROPE_LAYER_INTERVAL: Field = field(&["no_rope_layer_interval
 pub(super) const NO_ROPE_LAYERS: Field = field(&["no_rope_layers"], 0, 1);
 pub(super) const ATTN_LAYER_PERIOD: Field = field(&["attn_layer_period"], 1, MAX_LAYERS);
 pub(super) const ATTN_LAYER_OFFSET: Field = field(&["attn_layer_offset"], 0, MAX_LAYERS);
+/// Each entry of that list.
+pub(super) const FULL_ATTN_IDXS: Field = field(&["full_attn_idxs"], 0, MAX_LAYERS);
+
+pub(super) const MAMBA_D_STATE: Field = field(&["mamba_d_state"], 1, MAX_STATE_SIZE);
+pub(super) const MAMBA_D_CONV: Field = conv_kernel(&["mamba_d_conv"]);
+pub(super) const MAMBA_EXPAND: Field = field(&["mamba_expand"], 1, MAX_EXPAND);
+pub(super) const MAMBA_NUM_HEADS: Field = field(&["mamba_num_heads"], 1, MAX_HEADS);
+pub(super) const MAMBA_HEAD_DIM: Field = field(&["mamba_head_dim"], 1, MAX_STATE_SIZE);
+pub(super) const N_GROUPS: Field = field(&["n_groups", "mamba_n_groups"], 1, MAX_HEADS);
+pub(super) const SSM_STATE_SIZE: Field = field(&["ssm_state_size"], 1, MAX_STATE_SIZE);
+pub(super) const CONV_KERNEL: Field = conv_kernel(&["conv_kernel", "mamba_d_conv"]);
+pub(super) const LINEAR_NUM_KEY_HEADS: Field = field(&["linear_num_key_heads"], 1, MAX_HEADS);
+pub(super) const LINEAR_NUM_VALUE_HEADS: Field = field(&["linear_num_value_heads"], 1, MAX_HEADS);
+pub(super) const LINEAR_KEY_HEAD_DIM: Field = field(&["linear_key_head_dim"], 1, MAX_STATE_SIZE);
+pub(super) const LINEAR_VALUE_HEAD_DIM: Field =
+    field(&["linear_value_head_dim"], 1, MAX_STATE_SIZE);
+pub(super) const LINEAR_CONV_KERNEL_DIM: Field = conv_kernel(&["linear_conv_kernel_dim"]);
+pub(super) const CONV_L_CACHE: Field = conv_kernel(&["conv_L_cache"]);
+pub(super) const CONV_DIM: Field = field(&["conv_dim"], 1, MAX_HIDDEN_SIZE);
+
+/// A convolution over one column would keep nothing.
+const fn conv_kernel(names: &'static [&'static str]) -> Field {
+    field(names, 2, MAX_CONV_KERNEL)
+}
 
 const fn field(names: &'static [&'static str], min: u32, max: u32) -> Field {
     Field { names, min, max }

@@ -98,7 +98,9 @@ fn other_kind(text: &Fields<'_>, family: &Family) -> Result<OtherKind, Problem> 
     refuse_window(text, family, used)?;
     match family.other {
         Other::Chunk { attention_chunk_size } => chunk(text, attention_chunk_size),
-        Other::Recurrent(recurrence) => Ok(OtherKind::Is(Kind::Recurrent { recurrence })),
+        Other::Recurrent(state) => {
+            Ok(OtherKind::Is(Kind::Recurrent { recurrence: state.recurrence() }))
+        }
         Other::None | Other::Window { .. } => Ok(OtherKind::Off { by: "model_type" }),
     }
 }
@@ -165,8 +167,8 @@ fn named(name: &str, family: &Family) -> Option<Slot> {
     match (name, family.other, family.pick) {
         ("full_attention" | "attention", ..) => Some(Slot::Full),
         ("sliding_attention", Other::Window { .. }, _)
-        | ("chunked_attention", Other::Chunk { .. }, _)
-        | ("linear_attention" | "mamba", Other::Recurrent(_), _) => Some(Slot::Other),
+        | ("chunked_attention", Other::Chunk { .. }, _) => Some(Slot::Other),
+        (_, Other::Recurrent(state), _) if state.layer_types().contains(&name) => Some(Slot::Other),
         ("mlp" | "moe", _, Pick::Letters) => Some(Slot::Nothing),
         _ => None,
     }

@@ -1,10 +1,12 @@
 //! Which layers are full attention, by the family's rule.
 
+use std::collections::BTreeSet;
+
 use super::defaults::Pick;
 use super::error::Problem;
 use super::fields::{
-    ATTN_LAYER_OFFSET, ATTN_LAYER_PERIOD, Field, Fields, MAX_WINDOW_LAYERS, NO_ROPE_LAYER_INTERVAL,
-    NO_ROPE_LAYERS, SLIDING_WINDOW,
+    ATTN_LAYER_OFFSET, ATTN_LAYER_PERIOD, FULL_ATTN_IDXS, Field, Fields, MAX_WINDOW_LAYERS,
+    NO_ROPE_LAYER_INTERVAL, NO_ROPE_LAYERS, NUM_HIDDEN_LAYERS, SLIDING_WINDOW,
 };
 
 /// Nemotron-H's layers, a letter each.
@@ -53,6 +55,7 @@ pub(super) fn ruled(text: &Fields<'_>, pick: Pick, count: u32) -> Result<Option<
         Pick::OneOf { attn_layer_period, attn_layer_offset } => {
             one_of(text, attn_layer_period, attn_layer_offset, count).map(Some)
         }
+        Pick::Indices => indices(text, count).map(Some),
         Pick::Letters => letters(text, count),
     }
 }
@@ -98,6 +101,29 @@ fn one_of(text: &Fields<'_>, period: u32, offset: u32, count: u32) -> Result<Rul
         });
     }
     Ok(Ruled::new(period_field.or(offset_field), count, |layer| layer % period == offset))
+}
+
+fn indices(text: &Fields<'_>, count: u32) -> Result<Ruled, Problem> {
+    let name = FULL_ATTN_IDXS.name();
+    let Some((_, list)) = text.list(&[name])? else {
+        return Ok(Ruled::new(None, count, |_| true));
+    };
+    let layers = list.iter().enumerate().map(|(index, value)| {
+        let path = text.path(&format!("{name}[{index}]"));
+        let layer = FULL_ATTN_IDXS.check(path.clone(), value)?;
+        if layer < count {
+            return Ok(layer);
+        }
+        // Engines pass over such an index, but then the config is of another model.
+        Err(Problem::Contradiction {
+            field: path,
+            value: layer.to_string(),
+            other: text.path(NUM_HIDDEN_LAYERS.name()),
+            other_value: count.to_string(),
+        })
+    });
+    let full = layers.collect::<Result<BTreeSet<u32>, Problem>>()?;
+    Ok(Ruled::new(Some(name), count, |layer| full.contains(&layer)))
 }
 
 fn letters(text: &Fields<'_>, count: u32) -> Result<Option<Ruled>, Problem> {

@@ -1,4 +1,7 @@
 use std::fmt;
+use std::ops::Range;
+
+use crate::Role;
 
 /// Which of the two engines an error speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +55,28 @@ pub enum PlanError {
         /// The layer's name.
         layer: String,
         /// What differs.
-        field: &'static str,
+        field: String,
         /// The source's value.
         source_value: String,
         /// The target's value.
         target_value: String,
     },
-    /// A difference that can be planned in principle and is not yet.
+    /// Units of a layer that no rank of the source keeps.
+    #[error("{layer}: {role}: no rank of the source keeps units {units:?}")]
+    MissingUnits {
+        /// The layer's name.
+        layer: String,
+        /// Which of its bytes.
+        role: Role,
+        /// The units, counted over the whole model.
+        units: Range<u32>,
+    },
+    /// A packing that only its backend knows, and a pair that would have to cut it.
     #[error(
-        "{layer}: {field}: the source has {source_value}, the target {target_value}: not supported yet"
+        "{layer}: an opaque page is moved whole or not at all: {field}: the source has \
+         {source_value}, the target {target_value}"
     )]
-    NotYet {
+    Opaque {
         /// The layer's name.
         layer: String,
         /// What differs.
@@ -72,11 +86,57 @@ pub enum PlanError {
         /// The target's value.
         target_value: String,
     },
-    /// Recurrent state is not planned yet.
-    #[error("recurrent layers: not supported yet ({layer})")]
-    Recurrent {
-        /// The first such layer.
+    /// Context parallelism between blocks of different size.
+    #[error(
+        "{layer}: context parallelism of unequal interleave: the source has blocks of \
+         {source_value} tokens, the target of {target_value}"
+    )]
+    Interleave {
+        /// The layer's name.
         layer: String,
+        /// Tokens of the source's block.
+        source_value: u32,
+        /// Tokens of the target's block.
+        target_value: u32,
+    },
+    /// Ranks of one engine that share a sequence in different ways.
+    #[error("{layer}: the source's ranks do not agree in how many share a sequence")]
+    Context {
+        /// The layer's name.
+        layer: String,
+    },
+    /// A recurrent group without its one state.
+    #[error("group {group}: the {side} has {states} states, a request has one")]
+    States {
+        /// Whose.
+        side: Side,
+        /// Index of the group.
+        group: u32,
+        /// Blocks of its table.
+        states: usize,
+    },
+    /// A state of another position.
+    #[error(
+        "group {group}: the {side}'s state has seen {seen} tokens, the target resumes at \
+         {resume_at}"
+    )]
+    StatePosition {
+        /// Whose.
+        side: Side,
+        /// Index of the group.
+        group: u32,
+        /// Tokens that the state has seen.
+        seen: u64,
+        /// First position that the target computes.
+        resume_at: u64,
+    },
+    /// The target's rank is not one of its ranks.
+    #[error("rank {rank} of {ranks}")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
     },
     /// A block table does not start where a block starts.
     #[error(
@@ -139,16 +199,16 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether the pair could be planned by a later version: the request is sound.
+    /// Whether both engines are sound and only this pair of shapes cannot exchange a KV cache.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Self::NotYet { .. } | Self::Recurrent { .. })
+        matches!(self, Self::Opaque { .. } | Self::Interleave { .. })
     }
 
     /// Refuses two values that must be equal.
     pub(super) fn differs<T: PartialEq + ToString>(
         layer: &str,
-        field: &'static str,
+        field: impl Into<String>,
         source: T,
         target: T,
     ) -> Result<(), Self> {
@@ -157,7 +217,7 @@ impl PlanError {
         }
         Err(Self::Differs {
             layer: layer.to_owned(),
-            field,
+            field: field.into(),
             source_value: source.to_string(),
             target_value: target.to_string(),
         })

@@ -127,7 +127,7 @@ fn unknown_model_type() {
     check(
         r#"{"text_config": {"model_type": "mamba"}}"#,
         expect![[
-            r#"config.json: `text_config.model_type` is "mamba"; known are llama, mistral, mixtral, phi3, qwen2, qwen3, qwen2_moe, qwen3_moe, gemma2, gemma3_text, gpt_oss, llama4_text, deepseek_v2, deepseek_v3, qwen3_next, jamba, nemotron_h"#
+            r#"config.json: `text_config.model_type` is "mamba"; known are llama, mistral, mixtral, phi3, qwen2, qwen3, qwen2_moe, qwen3_moe, gemma2, gemma3_text, gpt_oss, llama4_text, deepseek_v2, deepseek_v3, qwen3_next, qwen3_5_text, qwen3_5_moe_text, jamba, nemotron_h, lfm2"#
         ]],
     );
 }
@@ -141,6 +141,14 @@ fn unknown_layer_type() {
     check_fields(
         r#""model_type": "qwen3", "layer_types": [7]"#,
         expect!["config.json: `layer_types[0]` is 7, which is no layer type of qwen3"],
+    );
+    check_fields(
+        r#""model_type": "lfm2", "layer_types": ["conv", "mamba"]"#,
+        expect![[r#"config.json: `layer_types[1]` is "mamba", which is no layer type of lfm2"#]],
+    );
+    check_fields(
+        r#""model_type": "jamba", "layer_types": ["conv"]"#,
+        expect![[r#"config.json: `layer_types[0]` is "conv", which is no layer type of jamba"#]],
     );
     check_fields(
         r#""model_type": "nemotron_h", "hybrid_override_pattern": "M-*x""#,

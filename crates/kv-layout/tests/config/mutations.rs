@@ -33,7 +33,11 @@ fn check(name: &str, json: &str) {
     match Model::from_config(json, name) {
         Ok(model) => {
             assert!((1..=4096).contains(&model.layers.len()), "{json}");
-            assert!(model.layers.iter().all(|layer| layer.token_bytes() <= 1 << 36), "{json}");
+            for layer in &model.layers {
+                assert!(!layer.parts.is_empty(), "{json}");
+                assert!(layer.parts.iter().all(|part| part.total() > 0), "{json}");
+                assert!(layer.row_bytes() <= 1 << 48, "{json}");
+            }
         }
         Err(error) => assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}"),
     }
@@ -69,7 +73,9 @@ fn json_value() -> impl Strategy<Value = Value> {
             json!(1),
             json!(2.5),
             json!(4096),
+            json!(16384),
             json!(65536),
+            json!(1 << 24),
             json!(i64::MIN),
             json!(u64::MAX),
             json!(1e300),
@@ -80,11 +86,15 @@ fn json_value() -> impl Strategy<Value = Value> {
             "llama",
             "nemotron_h",
             "qwen2",
+            "qwen3_next",
+            "jamba",
+            "lfm2",
             "bfloat16",
             "float32",
             "full_attention",
             "sliding_attention",
             "mamba",
+            "conv",
             "M-*",
             "é",
         ])
@@ -115,6 +125,25 @@ fn field_name() -> impl Strategy<Value = String> {
         "no_rope_layers",
         "attn_layer_period",
         "kv_lora_rank",
+        "hidden_size",
+        "full_attn_idxs",
+        "conv_L_cache",
+        "conv_dim",
+        "mamba_d_state",
+        "mamba_d_conv",
+        "mamba_expand",
+        "mamba_num_heads",
+        "mamba_head_dim",
+        "n_groups",
+        "ssm_state_size",
+        "conv_kernel",
+        "mamba_ssm_cache_dtype",
+        "linear_num_key_heads",
+        "linear_num_value_heads",
+        "linear_key_head_dim",
+        "linear_value_head_dim",
+        "linear_conv_kernel_dim",
+        "mamba_ssm_dtype",
     ])
     .prop_map(str::to_owned)
 }

@@ -1,12 +1,12 @@
 //! What configs may leave out, switch off or say in another way.
 
-use kv_layout::{DType, Kind};
+use kv_layout::{DType, Kind, Layer};
 
 use crate::{letters, model};
 
 #[test]
 fn defaults_of_each_family() {
-    for (model_type, pattern, layer) in [
+    for (model_type, pattern, (heads, key_bytes, value_bytes)) in [
         ("llama", "F", (32, 256, 256)),
         ("mistral", "W", (8, 256, 256)),
         ("mixtral", "F", (8, 256, 256)),
@@ -22,13 +22,17 @@ fn defaults_of_each_family() {
         ("deepseek_v2", "L", (1, 1152, 0)),
         ("deepseek_v3", "L", (1, 1152, 0)),
         ("qwen3_next", "RRRF", (2, 512, 512)),
+        ("qwen3_5_text", "RRRF", (4, 512, 512)),
+        ("qwen3_5_moe_text", "RRRF", (2, 512, 512)),
         ("jamba", "RRRRFRRR", (8, 256, 256)),
+        ("lfm2", "F", (8, 160, 160)),
     ] {
         let model = model(&format!(r#"{{"model_type": "{model_type}", "dtype": "bfloat16"}}"#));
         let whole = pattern.repeat(model.layers.len());
         assert_eq!(letters(&model), whole[..model.layers.len()], "{model_type}");
-        let kept = model.layers.iter().find(|layer| layer.heads > 0).unwrap();
-        assert_eq!((kept.heads, kept.key_bytes, kept.value_bytes), layer, "{model_type}");
+        let attention = model.layers.iter().find(|layer| !layer.kind.is_recurrent()).unwrap();
+        let expected = Layer::attention("", attention.kind, heads, key_bytes, value_bytes);
+        assert_eq!(attention.parts, expected.parts, "{model_type}");
     }
 }
 
@@ -41,6 +45,7 @@ fn number_of_layers_that_each_family_defaults_to() {
         ["llama", "qwen2_moe", "gemma2", "gemma3_text", "gpt_oss", "llama4_text"].map(count);
     assert_eq!(counts, [32, 24, 26, 26, 36, 48]);
     assert_eq!(["deepseek_v2", "deepseek_v3", "qwen3_next", "jamba"].map(count), [32, 61, 48, 32]);
+    assert_eq!(["qwen3_5_text", "qwen3_5_moe_text", "lfm2"].map(count), [32, 40, 32]);
 }
 
 /// A config of four layers, and the letters of its layers.
@@ -92,6 +97,10 @@ fn a_list_of_layer_types_overrides_the_default_rule() {
             ["full_attention", "linear_attention", "linear_attention", "linear_attention"]"#,
         "FRRR",
     );
+    check(
+        r#""model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv", "conv"]"#,
+        "RFRR",
+    );
 }
 
 #[test]
@@ -101,6 +110,9 @@ fn stated_patterns() {
     check(r#""model_type": "llama4_text", "no_rope_layers": [0, 1, 1, 0]"#, "FCCF");
     check(r#""model_type": "llama4_text", "no_rope_layer_interval": 2"#, "CFCF");
     check(r#""model_type": "jamba", "attn_layer_period": 2, "attn_layer_offset": 0"#, "FRFR");
+    check(r#""model_type": "lfm2", "full_attn_idxs": [3, 0, 3]"#, "FRRF");
+    check(r#""model_type": "lfm2", "full_attn_idxs": []"#, "RRRR");
+    check(r#""model_type": "lfm2", "full_attn_idxs": null"#, "FFFF");
 }
 
 #[test]
@@ -113,6 +125,11 @@ fn nemotron_lists_its_layers_by_letter_or_by_name() {
             "layers_block_type": ["mamba", "mlp", "attention", "moe"]}"#,
     );
     assert_eq!(by_letter, by_name);
+    let by_common_name = model(
+        r#"{"model_type": "nemotron_h", "dtype": "bfloat16",
+            "layer_types": ["linear_attention", "mlp", "full_attention", "moe"]}"#,
+    );
+    assert_eq!(by_letter, by_common_name);
     let names: Vec<&str> = by_name.layers.iter().map(|layer| layer.name.as_str()).collect();
     assert_eq!(names, ["layers.0", "layers.2"]);
 }
@@ -122,7 +139,7 @@ fn null_heads_are_derived() {
     let json = r#"{"model_type": "mistral", "torch_dtype": "float32", "num_attention_heads": 16,
         "hidden_size": 1024, "num_key_value_heads": null, "head_dim": null}"#;
     let layer = &model(json).layers[0];
-    assert_eq!((layer.heads, layer.key_bytes), (16, 256));
+    assert_eq!(layer.parts, Layer::attention("", layer.kind, 16, 256, 256).parts);
 }
 
 #[test]

@@ -192,9 +192,9 @@ async fn engines_that_do_not_match() {
     )
     .await;
     mismatch(
-        changed(|model| model.layers.iter_mut().for_each(|layer| layer.key_bytes = 24)),
+        changed(|model| model.layers.iter_mut().for_each(|layer| layer.parts[0].bytes = 24)),
         |_| (),
-        "key bytes of layers.0 differs: 24 here, 16 at the peer",
+        "bytes of keys of layers.0 differs: 24 here, 16 at the peer",
     )
     .await;
 }

@@ -29,12 +29,9 @@ const POOL: u64 = 1 << 20;
 
 /// Windowed and full layers, and a padding slot.
 pub fn model() -> Model {
-    let layer = |i: usize| Layer {
-        name: format!("layers.{i}"),
-        kind: if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } },
-        heads: 3,
-        key_bytes: 16,
-        value_bytes: 16,
+    let layer = |i: usize| {
+        let kind = if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } };
+        Layer::attention(format!("layers.{i}"), kind, 3, 16, 16)
     };
     Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..7).map(layer).collect() }
 }

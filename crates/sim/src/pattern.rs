@@ -37,7 +37,7 @@ pub fn write(words: &[AtomicU64], seed: u64, from: u64) {
     }
 }
 
-/// The first word that is not as [`write`] left it.
+/// The first word that is not as [`write()`] left it.
 #[must_use]
 pub fn mismatch(words: &[AtomicU64], seed: u64, from: u64) -> Option<usize> {
     let start = seed.wrapping_add(from.wrapping_mul(STEP));

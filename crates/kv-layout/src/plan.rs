@@ -6,7 +6,7 @@ mod error;
 mod pieces;
 mod state;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use strided::{BlockCopy, Blocks};
@@ -33,8 +33,8 @@ pub struct Target<'a> {
     pub ranks: &'a [&'a CacheLayout],
     /// Which of them this is.
     pub rank: usize,
-    /// Its blocks, one table for each group: those of tokens that it has already may be left
-    /// out at the front.
+    /// Its blocks, one table for each group and no block twice: those of tokens that it has
+    /// already may be left out at the front.
     pub tables: &'a [BlockTable],
     /// Tokens that it has already, from position 0 on, one number for each group; none where
     /// the list is empty.
@@ -96,10 +96,16 @@ pub fn plan(sources: &[Holding<'_>], target: Target<'_>, span: Span) -> Result<P
     }
     check_tables(Side::Target, own, target.tables)?;
     let layouts: Vec<&CacheLayout> = sources.iter().map(|source| source.layout).collect();
-    let assigned = Sources::new(&layouts, target.ranks);
+    let assigned = Sources::new(&layouts, target.ranks)?;
     let mut lists = Lists::new(sources, own, target, span.resume_at);
     let mut plan = Plan { reads: vec![Vec::new(); sources.len()], zero: Vec::new() };
+    let mut places = BTreeMap::new();
     for wanted in &own.layers {
+        if let Some(other) = places.insert(place(wanted), wanted) {
+            // Layers that share their bytes are moved once.
+            assigned.share_too(wanted, other)?;
+            continue;
+        }
         let takes = assigned.of(target.rank, wanted)?;
         if wanted.kind.is_recurrent() {
             state::copy(sources, target, own, wanted, &takes, span.resume_at, &mut plan)?;
@@ -120,7 +126,7 @@ pub fn readers(
     sources: &[&CacheLayout],
     targets: &[&CacheLayout],
 ) -> Result<Vec<BTreeSet<usize>>, PlanError> {
-    let assigned = Sources::new(sources, targets);
+    let assigned = Sources::new(sources, targets)?;
     let mut readers = vec![BTreeSet::new(); sources.len()];
     for (rank, layout) in targets.iter().enumerate() {
         for wanted in &layout.layers {
@@ -144,6 +150,11 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Where a layer lies; two layers of one place are two names of the same bytes.
+fn place(layer: &PlacedLayer) -> (u32, Vec<(u32, u64)>) {
+    (layer.group, layer.parts.iter().map(|part| (part.region, part.offset)).collect())
+}
+
 fn check_tables(side: Side, layout: &CacheLayout, tables: &[BlockTable]) -> Result<(), PlanError> {
     let (groups, tables) = (layout.groups.len(), tables.len());
     if groups == tables { Ok(()) } else { Err(PlanError::Tables { side, groups, tables }) }
@@ -164,7 +175,8 @@ fn copy_layer(
     for same in takes.chunk_by(|a, b| (a.source, a.stripe) == (b.source, b.stripe)) {
         let (source, layout) = (same[0].source, layouts[same[0].source]);
         let copies = &mut plan.reads[source];
-        let first = copies.len();
+        // From the last one on: in a row of pages, a layer continues the one before it.
+        let first = copies.len().saturating_sub(1);
         for piece in lists.pieces(same[0], wanted)?.iter() {
             for take in same {
                 let Some(part) = bytes::filled(wanted, take.part.role) else { continue };

@@ -96,13 +96,10 @@ impl RankShape {
         self.grouping.groups.iter().map(move |group| {
             let all = kept(group.kind, group.block_size, resume_at, tokens);
             if group.kind.is_recurrent() {
+                // A state belongs to the whole sequence.
                 return all;
             }
-            let first = all.first_token / u64::from(group.block_size.max(1));
-            let ContextShare { ways, rank } = self.shard.context;
-            // Of the blocks below `end`, so many leave `rank` when divided by `ways`.
-            let below = |end: u64| (end + u64::from(ways - 1 - rank)) / u64::from(ways);
-            Kept { blocks: below(first + all.blocks) - below(first), ..all }
+            all.of_share(group.block_size, self.shard.context)
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The inspection of a decode engine's pool: every byte is either what it must be, or untouched.
 
+use std::collections::BTreeSet;
+
 use kv_layout::BlockTable;
 
 use crate::engine::{blocks_of, word_index};
@@ -38,6 +40,20 @@ pub enum Fault {
         /// Block id.
         block: u32,
     },
+    /// A token that is read has no block at all.
+    #[error("{layer}: token {token} is read and has no block")]
+    NoBlock {
+        /// The layer.
+        layer: String,
+        /// Position in the sequence.
+        token: u64,
+    },
+    /// Some layer has no block table.
+    #[error("{tables} block tables are not those of every layer")]
+    NoTable {
+        /// How many there are.
+        tables: usize,
+    },
     /// A byte that nobody was to write was written.
     #[error(
         "byte {at} of the pool was written, and nothing was to be written there (block {block} of region {region})"
@@ -65,6 +81,7 @@ impl Engine {
         resume_at: u64,
         tables: &[BlockTable],
     ) -> Result<(), Fault> {
+        self.inspect_tables(resume_at, tables)?;
         for (index, tensor, table) in self.tensors(tables) {
             for (id, first) in blocks_of(table, tensor.block_size) {
                 if tensor.needs_block(first, resume_at) {
@@ -80,6 +97,45 @@ impl Engine {
             }
         }
         self.inspect_padding(tables)
+    }
+
+    /// Checks that the tables have a block for every token that the query at `resume_at` reads,
+    /// in every layer: what no table holds, no later step would miss.
+    fn inspect_tables(&self, resume_at: u64, tables: &[BlockTable]) -> Result<(), Fault> {
+        let mut layers = 0;
+        for (_, tensor, table) in self.tensors(tables) {
+            layers += 1;
+            let held = blocks_of(table, tensor.block_size);
+            let held: BTreeSet<u64> = held.map(|(_, first)| first).collect();
+            let state = tensor.layer.kind.is_recurrent();
+            let read = (0..=resume_at).filter(|&token| tensor.needs(token, resume_at));
+            for token in read {
+                let first =
+                    if state { token } else { token - token % u64::from(tensor.block_size) };
+                if !held.contains(&first) && resume_at > 0 {
+                    return Err(Fault::NoBlock { layer: tensor.layer.name.clone(), token });
+                }
+            }
+        }
+        match self.layout.layers.len() == layers {
+            true => Ok(()),
+            false => Err(Fault::NoTable { tables: tables.len() }),
+        }
+    }
+
+    /// Bytes of the pages that hold something which the query at `resume_at` reads: what a
+    /// hand-off of whole pages must move, and no more.
+    #[must_use]
+    pub fn page_bytes(&self, resume_at: u64, tables: &[BlockTable]) -> u64 {
+        let pages = |(_, tensor, table): (usize, Tensor<'_>, &BlockTable)| -> u64 {
+            blocks_of(table, tensor.block_size)
+                .filter(|&(_, first)| resume_at > 0 && tensor.needs_block(first, resume_at))
+                .flat_map(|(id, first)| {
+                    tensor.rows(id, first).map(|row| row.len).collect::<Vec<_>>()
+                })
+                .sum()
+        };
+        self.tensors(tables).map(pages).sum()
     }
 
     /// Checks that nothing was ever written to these blocks, which are about to be used.

@@ -13,6 +13,7 @@ mod inspect;
 pub mod mutant;
 pub mod pattern;
 mod pool;
+pub mod toy;
 pub mod truth;
 
 pub use engine::{Engine, EngineError};

@@ -22,16 +22,6 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::BlockDropped,
-        Self::BlocksSwapped,
-        Self::WindowStartOff,
-        Self::KeyValueExchanged,
-        Self::NeighbourWritten,
-        Self::HeadSliceShifted,
-    ];
-
     /// Plants the mistake in a plan between two engines of `layout`, one copy a layer in the
     /// layout's order. Gives whether there was a layer to make it in.
     ///

@@ -11,6 +11,15 @@ pub struct ConfigError {
     pub problem: Problem,
 }
 
+impl ConfigError {
+    /// Whether the config may well be sound, and only this library knows no rule for it: an
+    /// unknown `model_type`, or a setting whose effect is not certain.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.problem, Problem::Unsupported { .. } | Problem::UnknownModelType { .. })
+    }
+}
+
 /// What is wrong with a `config.json`.
 ///
 /// A `field` is a path such as `text_config.layer_types[3]`; a `value` is the JSON found there,

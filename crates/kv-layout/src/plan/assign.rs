@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::PlanError;
+use super::{PlanError, Side};
 use crate::{CacheLayout, ContextShare, Part, PlacedLayer, Role};
 
 /// The ranks of both engines, with their layers by name.
@@ -16,6 +16,23 @@ pub(super) struct Sources<'a> {
 struct Named<'a> {
     layout: &'a CacheLayout,
     layers: BTreeMap<&'a str, &'a PlacedLayer>,
+}
+
+impl<'a> Named<'a> {
+    /// Refuses what no rank can mean: two layers of one name, units that end before they begin.
+    fn new(side: Side, layout: &'a CacheLayout) -> Result<Self, PlanError> {
+        let mut layers = BTreeMap::new();
+        for layer in &layout.layers {
+            if layers.insert(layer.name.as_str(), layer).is_some() {
+                return Err(PlanError::TwiceNamed { side, layer: layer.name.clone() });
+            }
+            if let Some(part) = layer.parts.iter().find(|part| part.units.start > part.units.end) {
+                let (layer, units) = (layer.name.clone(), part.units.clone());
+                return Err(PlanError::Backwards { side, layer, units });
+            }
+        }
+        Ok(Self { layout, layers })
+    }
 }
 
 /// Some units of one part, to be taken from one rank of the source.
@@ -53,15 +70,15 @@ impl Stripe {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(sources: &[&'a CacheLayout], targets: &[&'a CacheLayout]) -> Self {
-        let named = |layout: &&'a CacheLayout| Named {
-            layout,
-            layers: layout.layers.iter().map(|layer| (layer.name.as_str(), layer)).collect(),
-        };
-        Self {
-            sources: sources.iter().map(named).collect(),
-            targets: targets.iter().map(named).collect(),
-        }
+    pub(super) fn new(
+        sources: &[&'a CacheLayout],
+        targets: &[&'a CacheLayout],
+    ) -> Result<Self, PlanError> {
+        let named = |side: Side| move |layout: &&'a CacheLayout| Named::new(side, layout);
+        Ok(Self {
+            sources: sources.iter().map(named(Side::Source)).collect::<Result<_, _>>()?,
+            targets: targets.iter().map(named(Side::Target)).collect::<Result<_, _>>()?,
+        })
     }
 
     /// What rank `rank` of the target takes of `wanted`, part by part.
@@ -75,6 +92,7 @@ impl<'a> Sources<'a> {
         if had.is_empty() {
             return Err(PlanError::MissingLayer { layer: wanted.name.clone() });
         }
+        check_parts(wanted)?;
         for (_, had) in &had {
             check_layer(had, wanted)?;
         }
@@ -89,8 +107,27 @@ impl<'a> Sources<'a> {
         Ok(takes)
     }
 
-    /// The ranks that have the layer, by the share of the sequence that they keep; shares that
-    /// have no block in common with this rank's are left out.
+    /// Checks that two layers which share their bytes at the target do so at the source.
+    pub(super) fn share_too(
+        &self,
+        wanted: &PlacedLayer,
+        other: &PlacedLayer,
+    ) -> Result<(), PlanError> {
+        for rank in &self.sources {
+            let had = |layer: &PlacedLayer| rank.layers.get(layer.name.as_str());
+            let apart = had(wanted)
+                .zip(had(other))
+                .is_some_and(|(a, b)| (a.group, &a.parts) != (b.group, &b.parts));
+            if apart || wanted.parts != other.parts {
+                let (layer, other) = (wanted.name.clone(), other.name.clone());
+                return Err(PlanError::Shared { layer, other });
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranks that have the layer, by the share of the sequence that they keep: every share
+    /// that has a block in common with this rank's, and no other.
     fn shares(
         &self,
         had: &[(usize, &'a PlacedLayer)],
@@ -109,11 +146,14 @@ impl<'a> Sources<'a> {
         if ways.len() > 1 || ways.contains(&0) || own.ways == 0 {
             return Err(PlanError::Context { layer: wanted.name.clone() });
         }
-        let common = |share: &ContextShare| {
-            let step = gcd(share.ways, own.ways);
-            share.rank % step == own.rank % step
+        let ways = ways.first().copied().unwrap_or(1);
+        let step = gcd(ways, own.ways);
+        let common = |rank: u32| {
+            let share = ContextShare { ways, rank };
+            let missing = || PlanError::MissingShare { layer: wanted.name.clone(), ways, rank };
+            shares.remove(&share).ok_or_else(missing)
         };
-        Ok(shares.into_iter().filter(|(share, _)| common(share)).map(|(_, had)| had).collect())
+        (own.rank % step..ways).step_by(step as usize).map(common).collect()
     }
 
     fn of_share(
@@ -124,10 +164,14 @@ impl<'a> Sources<'a> {
         had: &[(usize, &'a PlacedLayer)],
         takes: &mut Vec<Take<'a>>,
     ) -> Result<(), PlanError> {
-        let parts: Vec<(usize, &'a PlacedLayer, &'a Part)> = had
+        let mut parts: Vec<(usize, &'a PlacedLayer, &'a Part)> = had
             .iter()
             .filter_map(|&(index, layer)| Some((index, layer, find(layer, part.role)?)))
             .collect();
+        if wanted.packing.is_some() && parts.iter().any(|(_, _, has)| has.units == part.units) {
+            // An opaque page is not cut where the pages of other ranks begin or end.
+            parts.retain(|(_, _, has)| has.units == part.units);
+        }
         let (replica, replicas) = self.replica(rank, wanted, part);
         for units in segments(part, &parts) {
             let holders: Vec<_> =
@@ -169,6 +213,23 @@ impl<'a> Sources<'a> {
         let all = self.targets.iter().filter(|other| same(other)).count();
         (before, all.max(1))
     }
+}
+
+/// Refuses units that end before they begin, and two parts of one role, of which one would be
+/// written twice.
+fn check_parts(wanted: &PlacedLayer) -> Result<(), PlanError> {
+    for (index, part) in (0_u32..).zip(&wanted.parts) {
+        let field = if part.units.start > part.units.end {
+            "units of part"
+        } else if wanted.parts.iter().filter(|other| other.role == part.role).count() > 1 {
+            "role of part"
+        } else {
+            continue;
+        };
+        let (side, layer) = (Side::Target, wanted.name.clone());
+        return Err(PlanError::Layout { side, layer, field, value: index });
+    }
+    Ok(())
 }
 
 fn check_layer(had: &PlacedLayer, wanted: &PlacedLayer) -> Result<(), PlanError> {

@@ -70,22 +70,28 @@ fn whole_page(
     part: &Part,
     piece: &Piece,
 ) -> Result<(), PlanError> {
-    let layer = || wanted.name.clone();
-    if take.part.units != part.units || take.units != part.units {
-        return Err(PlanError::Opaque {
-            layer: layer(),
-            field: "units",
-            source_value: format!("{:?}", take.part.units),
-            target_value: format!("{:?}", part.units),
-        });
+    let refuse = |field, source_value, target_value| {
+        let layer = wanted.name.clone();
+        Err(PlanError::Opaque { layer, field, source_value, target_value })
+    };
+    let had = take.part;
+    if had.units != part.units || take.units != part.units {
+        let units = |part: &Part| format!("{:?}", part.units);
+        return refuse("units", units(had), units(part));
     }
-    if !piece.whole || take.part.tile != part.tile {
-        return Err(PlanError::Opaque {
-            layer: layer(),
-            field: "block",
-            source_value: format!("token {} of a block", piece.slots.from),
-            target_value: format!("token {} of a block", piece.slots.to),
-        });
+    // An equal packing that is described by other numbers is not equal.
+    let strides = |part: &Part| (part.unit_stride, part.token_stride);
+    if strides(had) != strides(part) {
+        let both = |part| format!("{:?}", strides(part));
+        return refuse("unit and token stride", both(had), both(part));
+    }
+    if had.tile != part.tile {
+        let tokens = |part: &Part| part.tile.map_or(0, |tile| tile.tokens).to_string();
+        return refuse("tokens of a kernel block", tokens(had), tokens(part));
+    }
+    if !piece.whole {
+        let token = |at| format!("token {at} of a block");
+        return refuse("block", token(piece.slots.from), token(piece.slots.to));
     }
     Ok(())
 }
@@ -96,7 +102,12 @@ pub(super) fn slots(part: &Part, piece: &Piece) -> Result<Vec<Walked>, PlanError
     let mut walks = Vec::new();
     let (mut at, end) = (piece.slots.to, piece.slots.to + piece.slots.tokens);
     while at < end {
-        let tokens = (tile - at % tile).min(end - at);
+        let rest = end - at;
+        // Whole kernel blocks are one walk, however many they are.
+        let tokens = match at % tile {
+            0 if rest >= tile => rest - rest % tile,
+            within => (tile - within).min(rest),
+        };
         walks.push(walk(part, 0, part.unit_count(), at, tokens, true)?);
         at += tokens;
     }

@@ -71,6 +71,42 @@ pub enum PlanError {
         /// The units, counted over the whole model.
         units: Range<u32>,
     },
+    /// A share of the sequence that no rank of the source keeps.
+    #[error("{layer}: the source's sequence is shared by {ways}, and rank {rank} is missing")]
+    MissingShare {
+        /// The layer's name.
+        layer: String,
+        /// How many ranks share the sequence.
+        ways: u32,
+        /// The one that is missing.
+        rank: u32,
+    },
+    /// Two layers of one rank have the same name.
+    #[error("{layer}: the {side}'s layout has two layers of that name")]
+    TwiceNamed {
+        /// Whose.
+        side: Side,
+        /// The name.
+        layer: String,
+    },
+    /// Two layers share their bytes at the target and not at the source.
+    #[error("{layer}: it shares the bytes of {other} at the target and not at the source")]
+    Shared {
+        /// The layer's name.
+        layer: String,
+        /// The other's.
+        other: String,
+    },
+    /// Units that end before they begin.
+    #[error("{layer}: units {units:?} of the {side} end before they begin")]
+    Backwards {
+        /// Whose.
+        side: Side,
+        /// The layer's name.
+        layer: String,
+        /// The units.
+        units: Range<u32>,
+    },
     /// A packing that only its backend knows, and a pair that would have to cut it.
     #[error(
         "{layer}: an opaque page is moved whole or not at all: {field}: the source has \

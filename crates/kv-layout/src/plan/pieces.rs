@@ -41,6 +41,8 @@ pub(super) struct Lists<'a> {
     target: Target<'a>,
     resume_at: u64,
     made: BTreeMap<Key, Rc<[Piece]>>,
+    /// Those of each group that no copy writes, by their first and last token.
+    holes: BTreeMap<(u32, u64, u64), Rc<[Piece]>>,
 }
 
 impl<'a> Lists<'a> {
@@ -50,7 +52,7 @@ impl<'a> Lists<'a> {
         target: Target<'a>,
         resume_at: u64,
     ) -> Self {
-        Self { sources, own, target, resume_at, made: BTreeMap::new() }
+        Self { sources, own, target, resume_at, made: BTreeMap::new(), holes: BTreeMap::new() }
     }
 
     /// The pieces of `wanted` that hold a needed token and that the source of `take` has.
@@ -87,7 +89,7 @@ impl<'a> Lists<'a> {
     /// Adds the slots of `wanted` that no copy writes: of the target's blocks from the first one
     /// that is visible and not there already.
     pub(super) fn zero(
-        &self,
+        &mut self,
         take: &Take<'_>,
         wanted: &PlacedLayer,
         plan: &mut Plan,
@@ -107,9 +109,9 @@ impl<'a> Lists<'a> {
             }
         };
         for hole in [start..moved.start, moved.end.max(start)..end] {
-            for piece in pair(&to, &to, &hole, Edge::Cut)? {
+            for piece in self.hole(&to, &hole)?.iter() {
                 for part in &wanted.parts {
-                    for walk in bytes::slots(part, &piece)? {
+                    for walk in bytes::slots(part, piece)? {
                         plan.zero.push(blocks(
                             self.own,
                             Side::Target,
@@ -122,6 +124,17 @@ impl<'a> Lists<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The pieces of a hole, made once and shared by all layers of the group.
+    fn hole(&mut self, to: &Blocked<'_>, hole: &Range<u64>) -> Result<Rc<[Piece]>, PlanError> {
+        let key = (to.group, hole.start, hole.end);
+        if let Some(pieces) = self.holes.get(&key) {
+            return Ok(Rc::clone(pieces));
+        }
+        let pieces: Rc<[Piece]> = pair(to, to, hole, Edge::Cut)?.into();
+        self.holes.insert(key, Rc::clone(&pieces));
+        Ok(pieces)
     }
 
     /// Tokens of a layer that the target does not have and will see.
@@ -155,6 +168,11 @@ impl<'a> Blocked<'a> {
             let layer = layer.name.clone();
             return Err(PlanError::Layout { side, layer, field: "group", value: group });
         };
+        let ContextShare { ways, rank } = context;
+        if rank >= ways {
+            let layer = layer.name.clone();
+            return Err(PlanError::Layout { side, layer, field: "context rank", value: rank });
+        }
         let first_token = table.first_token;
         if !first_token.is_multiple_of(u64::from(size)) {
             return Err(PlanError::Misaligned { side, group, first_token, block_size: size });
@@ -162,18 +180,29 @@ impl<'a> Blocked<'a> {
         Ok(Self { side, group, size, context, table })
     }
 
-    /// The id of block `index` of the sequence; `None` where another rank keeps it.
-    fn id(&self, index: u64) -> Option<Result<u32, PlanError>> {
-        let ContextShare { ways, rank } = self.context;
-        let (ways, rank) = (u64::from(ways), u64::from(rank));
-        if index % ways != rank {
-            return None;
-        }
-        let place = index.checked_sub(self.first()).map(|blocks| blocks / ways);
+    /// The id of block `index` of the sequence, which is this rank's.
+    fn id(&self, index: u64) -> Result<u32, PlanError> {
+        let place = index.checked_sub(self.first()).map(|blocks| blocks / self.ways());
         let id = place
             .and_then(|place| usize::try_from(place).ok())
             .and_then(|place| self.table.ids.get(place));
-        Some(id.copied().ok_or_else(|| self.not_held(index)))
+        id.copied().ok_or_else(|| self.not_held(index))
+    }
+
+    fn ways(&self) -> u64 {
+        self.context.ways.into()
+    }
+
+    /// Index of the first block from `index` on that is this rank's.
+    fn next(&self, index: u64) -> u64 {
+        let (ways, rank) = (self.ways(), u64::from(self.context.rank));
+        index.saturating_add((rank + ways - index % ways) % ways)
+    }
+
+    /// First token from `token` on that is in a block of this rank's.
+    fn next_token(&self, token: u64) -> u64 {
+        let size = u64::from(self.size);
+        self.next(token / size).saturating_mul(size).max(token)
     }
 
     /// Start of the block that holds `token`.
@@ -191,17 +220,26 @@ impl<'a> Blocked<'a> {
         let Some(last) = (self.table.ids.len() as u64).checked_sub(1) else {
             return self.table.first_token;
         };
-        let ways = u64::from(self.context.ways);
-        let block = self.first().saturating_add(last.saturating_mul(ways));
+        let block = self.first().saturating_add(last.saturating_mul(self.ways()));
         block.saturating_add(1).saturating_mul(u64::from(self.size))
+    }
+
+    /// Refuses tokens behind the next block that the table would list: no walk over the blocks of
+    /// a sequence is longer than the tables are.
+    fn reaches(&self, token: u64) -> Result<(), PlanError> {
+        let blocks = (self.table.ids.len() as u64).saturating_mul(self.ways());
+        let next = self.first().saturating_add(blocks);
+        if token <= next.saturating_mul(self.size.into()) {
+            Ok(())
+        } else {
+            Err(self.not_held(next))
+        }
     }
 
     /// Index of the first block of the table: the first one from its first token on that is
     /// this rank's.
     fn first(&self) -> u64 {
-        let (ways, rank) = (u64::from(self.context.ways), u64::from(self.context.rank));
-        let first = self.table.first_token / u64::from(self.size);
-        first.saturating_add((rank + ways - first % ways) % ways)
+        self.next(self.table.first_token / u64::from(self.size))
     }
 
     fn not_held(&self, index: u64) -> PlanError {
@@ -233,6 +271,8 @@ fn pair(
     tokens: &Range<u64>,
     edge: Edge,
 ) -> Result<Vec<Piece>, PlanError> {
+    from.reaches(tokens.end)?;
+    to.reaches(tokens.end)?;
     let mut found: Vec<(Slots, Vec<u32>, Vec<u32>)> = Vec::new();
     let mut places: BTreeMap<Slots, usize> = BTreeMap::new();
     let mut at = match edge {
@@ -242,22 +282,25 @@ fn pair(
         Edge::Cut => tokens.start,
     };
     while at < tokens.end {
-        let (block_from, block_to) = (at / u64::from(from.size), at / u64::from(to.size));
+        let next = from.next_token(at).max(to.next_token(at));
+        if next > at {
+            // In blocks of other ranks, however many these are.
+            at = next;
+            continue;
+        }
         let end = from.ceil(at + 1).min(to.ceil(at + 1));
         let end = if edge == Edge::Cut { end.min(tokens.end) } else { end };
-        if let (Some(source), Some(target)) = (from.id(block_from), to.id(block_to)) {
-            let slots = Slots {
-                from: offset(at, from.size),
-                to: offset(at, to.size),
-                tokens: offset(end - at - 1, u32::MAX) + 1,
-            };
-            let place = *places.entry(slots).or_insert_with(|| {
-                found.push((slots, Vec::new(), Vec::new()));
-                found.len() - 1
-            });
-            found[place].1.push(source?);
-            found[place].2.push(target?);
-        }
+        let slots = Slots {
+            from: offset(at, from.size),
+            to: offset(at, to.size),
+            tokens: offset(end - at - 1, u32::MAX) + 1,
+        };
+        let place = *places.entry(slots).or_insert_with(|| {
+            found.push((slots, Vec::new(), Vec::new()));
+            found.len() - 1
+        });
+        found[place].1.push(from.id(at / u64::from(from.size))?);
+        found[place].2.push(to.id(at / u64::from(to.size))?);
         at = end;
     }
     let whole = |slots: Slots| slots.tokens == from.size && slots.tokens == to.size;

@@ -1,6 +1,7 @@
 //! Runs the commands that the pages show, so that they stay true.
 //!
-//! In a `console` block each line behind `$ ` is a command; an `sh` block is one script. The line
+//! In a `console` block each line behind `$ ` is a command; an `sh`, `bash` or `shell` block is
+//! one script. The line
 //! that opens the block may say `exit=3`, the exit code that is right for its commands, or
 //! `ignore=` and the reason why they cannot run here. What a command prints is not compared.
 
@@ -29,8 +30,8 @@ const SHOWN_LINES: usize = 40;
 struct Shown {
     line: usize,
     command: String,
-    /// The exit code that is right.
-    exit: i32,
+    /// The exit code that is right, or what stands where none can be read.
+    exit: Result<i32, String>,
     /// Why it is not run.
     ignored: Option<String>,
 }
@@ -57,6 +58,13 @@ fn is_page(path: &str) -> bool {
 /// Runs one command; true if it does what its page says.
 fn holds(workspace: &Workspace, page: &str, shown: &Shown) -> Result<bool, Error> {
     let place = format!("{page}:{}", shown.line);
+    let wanted = match &shown.exit {
+        Ok(wanted) => *wanted,
+        Err(text) => {
+            anstream::println!("{BAD}{place}: exit={text}{BAD:#} — write a number: exit=3");
+            return Ok(false);
+        }
+    };
     let aside = match &shown.ignored {
         Some(reason) => Some(format!("not run: {reason}")),
         None => is_ourselves(&shown.command).then(|| "this run".to_owned()),
@@ -69,10 +77,10 @@ fn holds(workspace: &Workspace, page: &str, shown: &Shown) -> Result<bool, Error
     let started = Instant::now();
     let output = execute(workspace, &shown.command)?;
     anstream::println!("{DIM}    {:.1} s{DIM:#}", started.elapsed().as_secs_f32());
-    if output.status.code() == Some(shown.exit) {
+    if output.status.code() == Some(wanted) {
         return Ok(true);
     }
-    complain(&place, shown, &output);
+    complain(&place, wanted, &output);
     Ok(false)
 }
 
@@ -93,14 +101,14 @@ fn execute(workspace: &Workspace, command: &str) -> Result<Output, Error> {
         .map_err(|source| Error::Spawn { program: "timeout".to_owned(), source })
 }
 
-fn complain(place: &str, shown: &Shown, output: &Output) {
+fn complain(place: &str, wanted: i32, output: &Output) {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
         anstream::println!("    {line}");
     }
-    let (wanted, status) = (shown.exit, output.status);
+    let status = output.status;
     anstream::println!(
         "{BAD}{place}: {status}, where the page promises {wanted}{BAD:#} — mend the command or \
          the page, or mark the block with exit=CODE or ignore=REASON"
@@ -138,7 +146,7 @@ fn block(info: &str, first: usize, lines: &[&str]) -> Vec<Shown> {
     let (language, marks) = info.split_once(' ').unwrap_or((info, ""));
     let commands = match language {
         "console" => prompted(first, lines),
-        "sh" => vec![(first, lines.join("\n"))],
+        "sh" | "bash" | "shell" => vec![(first, lines.join("\n"))],
         _ => Vec::new(),
     };
     // A reason may have many words, so it is all that follows its mark.
@@ -146,13 +154,10 @@ fn block(info: &str, first: usize, lines: &[&str]) -> Vec<Shown> {
         Some((before, reason)) => (before, Some(reason.trim().to_owned())),
         None => (marks, None),
     };
-    let exit = marks.split_whitespace().find_map(|mark| mark.strip_prefix("exit=")?.parse().ok());
-    let shown = |(line, command)| Shown {
-        line,
-        command,
-        exit: exit.unwrap_or(0),
-        ignored: ignored.clone(),
-    };
+    let exit = marks.split_whitespace().find_map(|mark| mark.strip_prefix("exit="));
+    let exit = exit.map_or(Ok(0), |code| code.parse().map_err(|_| code.to_owned()));
+    let shown =
+        |(line, command)| Shown { line, command, exit: exit.clone(), ignored: ignored.clone() };
     commands.into_iter().map(shown).collect()
 }
 

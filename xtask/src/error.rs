@@ -24,6 +24,9 @@ pub enum Error {
     /// A test failed.
     #[error("{} of {} tests", .0.failed, .0.passed + .0.failed)]
     Tests(Tally),
+    /// No test ran, which says nothing about the code.
+    #[error("no test ran")]
+    NoTests,
     /// The tree breaks rules of the house.
     #[error("{0} places break a rule")]
     Tidy(usize),

@@ -54,17 +54,17 @@ impl Stage {
         match self {
             Self::Fmt => exec::run(cargo(workspace, "fmt --all --check"))?,
             Self::Clippy => {
-                exec::run(cargo(workspace, "clippy --workspace --all-targets -- -D warnings"))?;
+                exec::run(locked(workspace, "clippy --workspace --all-targets -- -D warnings"))?;
             }
             Self::Test => return tests_stage::run(workspace).map(Some),
             Self::Docs => {
-                let mut command = cargo(workspace, "doc --workspace --no-deps");
+                let mut command = locked(workspace, "doc --workspace --no-deps");
                 command.env("RUSTDOCFLAGS", "-D warnings");
                 exec::run(command)?;
             }
             Self::Tidy => tidy::run(workspace)?,
             Self::DocCommands => doc_commands::run(workspace)?,
-            Self::Benches => exec::run(cargo(workspace, "bench --workspace --no-run"))?,
+            Self::Benches => exec::run(locked(workspace, "bench --workspace --no-run"))?,
         }
         Ok(None)
     }
@@ -79,9 +79,49 @@ pub fn cargo(workspace: &Workspace, words: &str) -> Command {
     command
 }
 
+/// [`cargo`] that builds from the lock file as it is, where the repository has one: a build that
+/// would change it would not be the build of anybody else.
+pub fn locked(workspace: &Workspace, words: &str) -> Command {
+    match workspace.has_lock_file() {
+        true => cargo(workspace, &with_locked(words)),
+        false => cargo(workspace, words),
+    }
+}
+
+/// Before the first option, since what stands behind `--` is for another program.
+fn with_locked(words: &str) -> String {
+    match words.split_once(" --") {
+        Some((task, options)) => format!("{task} --locked --{options}"),
+        None => format!("{words} --locked"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lock_stands_before_the_first_option() {
+        for (words, expected) in [
+            ("clippy --all-targets -- -D warnings", "clippy --locked --all-targets -- -D warnings"),
+            ("nextest run --workspace", "nextest run --locked --workspace"),
+            ("bench", "bench --locked"),
+        ] {
+            assert_eq!(with_locked(words), expected);
+        }
+    }
+
+    #[test]
+    fn the_lock_is_asked_for_where_the_repository_has_one() {
+        let words = |root: &std::path::Path| {
+            let (root, members, foreign) = (root.to_path_buf(), Vec::new(), Vec::new());
+            let command = locked(&Workspace { root, members, foreign }, "bench --no-run");
+            command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let ours = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        assert_eq!(words(&ours), ["bench", "--locked", "--no-run"]);
+        assert_eq!(words(&std::env::temp_dir()), ["bench", "--no-run"]);
+    }
 
     #[test]
     fn every_stage_has_one_budget_and_all_fit_in_a_quarter_of_an_hour() {

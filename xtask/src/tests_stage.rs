@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::exec::{self, Output};
-use crate::stage::cargo;
+use crate::stage::{cargo, locked};
 use crate::workspace::Workspace;
 
 /// How many tests passed and failed.
@@ -25,8 +25,13 @@ impl fmt::Display for Tally {
 /// Runs all tests; a test that fails is [`Error::Tests`], anything else that fails is not.
 pub fn run(workspace: &Workspace) -> Result<Tally, Error> {
     let mut tally = Tally::default();
-    let outcome =
-        run_unit_tests(workspace, &mut tally).and_then(|()| run_doc_tests(workspace, &mut tally));
+    let outcome = run_unit_tests(workspace, &mut tally)
+        .and_then(|()| tally.must_have_run())
+        .and_then(|()| run_doc_tests(workspace, &mut tally));
+    judge(outcome, tally)
+}
+
+fn judge(outcome: Result<(), Error>, tally: Tally) -> Result<Tally, Error> {
     match outcome {
         Err(_) if tally.failed > 0 => Err(Error::Tests(tally)),
         other => other.map(|()| tally),
@@ -37,17 +42,17 @@ fn run_unit_tests(workspace: &Workspace, tally: &mut Tally) -> Result<(), Error>
     if exec::succeeds(cargo(workspace, "nextest --version")) {
         let words = "nextest run --workspace --no-fail-fast --no-tests pass \
                      --status-level fail --final-status-level fail";
-        let command = cargo(workspace, words);
+        let command = locked(workspace, words);
         return exec::watch(command, Output::Stderr, |line| tally.add(line, NEXTEST));
     }
     // `--tests` leaves the doc tests to the second command.
-    let command = cargo(workspace, "test --workspace --tests --no-fail-fast");
+    let command = locked(workspace, "test --workspace --tests --no-fail-fast");
     exec::watch(command, Output::Stdout, |line| tally.add(line, CARGO))
 }
 
 /// Packages are named one by one: cargo refuses `--doc` for one that is a program alone.
 fn run_doc_tests(workspace: &Workspace, tally: &mut Tally) -> Result<(), Error> {
-    let mut command = cargo(workspace, "test --no-fail-fast --doc");
+    let mut command = locked(workspace, "test --no-fail-fast --doc");
     for member in workspace.members.iter().filter(|member| member.doc_tests) {
         command.args(["--package", &member.name]);
     }
@@ -60,6 +65,14 @@ const NEXTEST: &str = "Summary [";
 const CARGO: &str = "test result: ";
 
 impl Tally {
+    /// A runner that finds no test is content; we are not.
+    fn must_have_run(self) -> Result<(), Error> {
+        match self {
+            Self { passed: 0, failed: 0 } => Err(Error::NoTests),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds what a summary line says; other lines say nothing.
     fn add(&mut self, line: &str, summary: &str) {
         let line = line.trim_start();
@@ -115,6 +128,27 @@ mod tests {
             "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
         ];
         assert_eq!(tally(&lines, CARGO), (5, 1));
+    }
+
+    #[test]
+    fn a_run_without_tests_is_a_failure() {
+        let tally = |passed, failed| Tally { passed, failed };
+        assert!(matches!(tally(0, 0).must_have_run(), Err(Error::NoTests)));
+        for some in [tally(1, 0), tally(0, 1)] {
+            assert!(some.must_have_run().is_ok(), "{some}");
+        }
+        let mut none = Tally::default();
+        none.add("     Summary [   0.001s] 0 tests run: 0 passed, 0 skipped", NEXTEST);
+        assert!(matches!(none.must_have_run(), Err(Error::NoTests)));
+    }
+
+    #[test]
+    fn the_tests_that_failed_are_told_before_all_else() {
+        let tally = Tally { passed: 3, failed: 1 };
+        assert!(matches!(judge(Err(Error::Tidy(1)), tally), Err(Error::Tests(_))));
+        let none = judge(Err(Error::NoTests), Tally::default());
+        assert!(matches!(none, Err(Error::NoTests)));
+        assert_eq!(judge(Ok(()), Tally { passed: 3, failed: 0 }).unwrap().passed, 3);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Target};
 
 use crate::error::Error;
+use crate::exec;
 
 /// The workspace, as `cargo metadata` tells it.
 pub struct Workspace {
@@ -75,6 +76,13 @@ impl Workspace {
             }
         }
         Ok(files)
+    }
+
+    /// Whether git tracks a lock file.
+    pub fn has_lock_file(&self) -> bool {
+        let mut command = Command::new("git");
+        command.args(["ls-files", "--error-unmatch", "Cargo.lock"]).current_dir(&self.root);
+        exec::succeeds(command)
     }
 
     fn git_files(&self) -> Result<String, Error> {

@@ -1,12 +1,24 @@
 //! What the command line accepts.
 
 use std::net::SocketAddr;
+use std::num::IntErrorKind;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
+
+use crate::output;
+
+/// Far above any context, and small enough that every sum of tokens fits.
+const MAX_TOKENS: u64 = 1 << 30;
+
+/// Requests of one run.
+const MAX_REQUESTS: u64 = 1_000_000_000;
+
+/// Far above any block of any engine.
+const MAX_BLOCK_SIZE: u64 = 1 << 20;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -50,7 +62,7 @@ pub(crate) struct ModelArgs {
     #[arg(value_name = "MODEL.json")]
     pub(crate) model: PathBuf,
     /// Tokens per block.
-    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = at_least_one::<u32>)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = up_to::<u32>(MAX_BLOCK_SIZE))]
     pub(crate) block_size: u32,
 }
 
@@ -59,7 +71,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Tokens of the prompt; the decode engine recomputes the last one.
-    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = at_least_one::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<u64>(MAX_TOKENS))]
     pub(crate) tokens: u64,
     /// Draw the block map into this file: a row per layer, a cell per block.
     #[arg(long, value_name = "FILE")]
@@ -87,10 +99,10 @@ pub(crate) struct HandoffArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Tokens of each prompt; the decode worker recomputes the last one.
-    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = at_least_one::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<u64>(MAX_TOKENS))]
     pub(crate) tokens: u64,
     /// Requests to hand over, one after the other.
-    #[arg(long, value_name = "R", default_value_t = 10, value_parser = at_least_one::<u64>)]
+    #[arg(long, value_name = "R", default_value_t = 10, value_parser = up_to::<u64>(MAX_REQUESTS))]
     pub(crate) requests: u64,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -108,7 +120,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) pool: ByteSize,
     /// Stop after so many requests.
-    #[arg(long, value_name = "N", value_parser = at_least_one::<u64>)]
+    #[arg(long, value_name = "N", value_parser = up_to::<u64>(MAX_REQUESTS))]
     pub(crate) limit: Option<u64>,
     /// How many times faster than in the trace requests arrive and tokens are decoded.
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
@@ -148,12 +160,16 @@ fn positive(text: &str) -> Result<f64, String> {
     if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".to_owned()) }
 }
 
-/// Parses a whole number that is not 0.
-fn at_least_one<T>(text: &str) -> Result<T, String>
-where
-    T: std::str::FromStr + PartialEq + From<u8>,
-    T::Err: std::fmt::Display,
-{
-    let number: T = text.replace([',', '_'], "").parse().map_err(|why: T::Err| why.to_string())?;
-    if number == T::from(0) { Err("must be at least 1".to_owned()) } else { Ok(number) }
+/// Parses a whole number from 1 to `most`; commas and underscores between its digits are free.
+fn up_to<T: TryFrom<u64>>(most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let too_large = || format!("must be at most {}", output::count(most));
+        match text.replace([',', '_'], "").parse::<u64>() {
+            Ok(0) => Err("must be at least 1".to_owned()),
+            Ok(number) if number <= most => T::try_from(number).map_err(|_| too_large()),
+            Ok(_) => Err(too_large()),
+            Err(why) if *why.kind() == IntErrorKind::PosOverflow => Err(too_large()),
+            Err(why) => Err(why.to_string()),
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::output;
+
 /// Whose fault it is, as the exit code tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -77,14 +79,14 @@ impl Failure {
                 "hint": self.hint,
                 "exit_code": self.code as u8,
             });
-            anstream::eprintln!("{value}");
+            output::error_line(value);
             return;
         }
         let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
         let dim = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
-        anstream::eprintln!("{red}error{red:#}: {}", self.message);
+        output::error_line(format_args!("{red}error{red:#}: {}", self.message));
         if let Some(hint) = &self.hint {
-            anstream::eprintln!("{dim} help{dim:#}: {hint}");
+            output::error_line(format_args!("{dim} help{dim:#}: {hint}"));
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn progress(requests: u64, json: bool) -> ProgressBar {
 
 fn print(summary: &Summary, model: &Model, arguments: &HandoffArgs, json: bool) {
     if json {
-        anstream::println!("{}", serde_json::json!(summary));
+        output::line(serde_json::json!(summary));
         return;
     }
     output::title(&format!(

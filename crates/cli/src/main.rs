@@ -27,8 +27,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(why) => return refuse(&why),
     };
-    log();
-    match run(&arguments) {
+    match log().and_then(|()| run(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print(arguments.json);
@@ -52,9 +51,22 @@ fn refuse(why: &clap::Error) -> ExitCode {
 }
 
 /// Logs go to standard error, at the levels that `RUST_LOG` names; only errors without it.
-fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+fn log() -> Result<(), Failure> {
+    let levels = std::env::var_os("RUST_LOG").filter(|levels| !levels.is_empty());
+    let levels = levels.unwrap_or_else(|| "error".into());
+    let wrong = |why: &dyn std::fmt::Display| {
+        Failure::input(format!("RUST_LOG is {}: {why}", levels.display()))
+            .hint("give a level, such as RUST_LOG=info, or target=level pairs between commas")
+    };
+    let text = levels.to_str().ok_or_else(|| wrong(&"not UTF-8"))?;
+    let filter = EnvFilter::try_new(text).map_err(|why| wrong(&why))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // It would tell of a standard error that is gone on standard error.
+        .log_internal_errors(false)
+        .init();
+    Ok(())
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

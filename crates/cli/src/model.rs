@@ -7,7 +7,7 @@ use std::path::Path;
 use kv_layout::{ConfigError, EngineShape, Model};
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 /// Far above any published config.json.
 const MAX_BYTES: u64 = 16 << 20;
@@ -19,7 +19,12 @@ pub(crate) fn load(path: &Path) -> Result<Model, Failure> {
         Failure::input(format!("{name}: {why}"))
             .hint("give the path of a Hugging Face config.json; some are in models/")
     })?;
-    Model::from_config(&text, &name).map_err(|why: ConfigError| Failure::input(why))
+    Model::from_config(&text, &name).map_err(refused)
+}
+
+fn refused(why: ConfigError) -> Failure {
+    let code = if why.is_unsupported() { Code::Unsupported } else { Code::Input };
+    Failure::new(code, why)
 }
 
 /// Reads an engine's shape; blocks are of `block_size` tokens where it does not say.

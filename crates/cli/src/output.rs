@@ -1,10 +1,32 @@
-//! Numbers and tables as people read them.
+//! Numbers and tables as people read them, and the one place that prints.
 
 use std::fmt::Write;
+use std::io::{ErrorKind, Write as _};
 
 use anstyle::Style;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::failure::{Code, Failure};
+
+/// Prints a line on standard output. A reader that has gone away, as `head` does, has seen
+/// enough: the program ends there, and that is no failure.
+pub(crate) fn line(text: impl std::fmt::Display) {
+    let mut stdout = anstream::stdout().lock();
+    let Err(why) = writeln!(stdout, "{text}").and_then(|()| stdout.flush()) else { return };
+    if why.kind() == ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    let failure = Failure::new(Code::Failed, format!("cannot write the output: {why}"));
+    failure.print(false);
+    std::process::exit(i32::from(Code::Failed as u8));
+}
+
+/// Prints a line on standard error. Where nobody reads it, the exit code alone has to say what
+/// happened.
+pub(crate) fn error_line(text: impl std::fmt::Display) {
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
 
 /// `12345` as `12,345`.
 pub(crate) fn count(number: u64) -> String {
@@ -64,5 +86,5 @@ fn aligned(mut table: Table, left: &[usize]) -> String {
 /// A headline.
 pub(crate) fn title(text: &str) {
     let bold = Style::new().bold();
-    anstream::println!("{bold}{text}{bold:#}");
+    line(format_args!("{bold}{text}{bold:#}"));
 }

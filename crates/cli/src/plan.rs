@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &PlanArgs, json: bool) -> Result<(), Failure> {
         })?;
     }
     if json {
-        anstream::println!("{}", serde_json::json!(report));
+        output::line(serde_json::json!(report));
     } else {
         print(&report);
     }
@@ -38,17 +38,17 @@ fn print(report: &Report) {
         report.layers.len(),
         report.block_size
     ));
-    anstream::println!(
+    output::line(format_args!(
         "A prompt of {} tokens; the decode engine computes from token {} on.\n",
         output::count(report.tokens),
         output::count(report.resume_at)
-    );
+    ));
     output::title("KV cache groups (layers that share a block table)");
-    anstream::println!("{}", groups(report));
+    output::line(groups(report));
     output::title("Shared regions (one slot of every group)");
-    anstream::println!("{}", regions(report));
+    output::line(regions(report));
     output::title("What moves");
-    anstream::println!("{}", schemes(report));
+    output::line(schemes(report));
 }
 
 fn groups(report: &Report) -> String {

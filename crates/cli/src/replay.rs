@@ -40,23 +40,18 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     let (fitting, skipped): (Vec<_>, Vec<_>) =
         trace.requests.into_iter().partition(|request| pair.fits(request.tokens));
     for request in skipped.iter().filter(|_| !json) {
-        anstream::eprintln!(
+        output::error_line(format_args!(
             "request {} of {} tokens is larger than the pool: skipped",
             request.number,
             output::count(request.tokens)
-        );
+        ));
     }
     let started = Instant::now();
     let bar = progress(fitting.len() as u64, json);
     let outcome = replay(&pair, &fitting, arguments, &bar).await;
     bar.finish_and_clear();
     let time = started.elapsed();
-    let pair = Arc::into_inner(pair)
-        .ok_or_else(|| Failure::new(Code::Failed, "a request is still under way"))?;
-    let tally = match outcome {
-        Ok(tally) => tally,
-        Err(failure) => return Err(pair.explain(failure).await),
-    };
+    let (tally, pair) = settle(outcome, Arc::into_inner(pair)).await?;
     let full = fitting
         .iter()
         .map(|request| baseline::all_full(&model, &grouping, request.tokens).bytes)
@@ -66,6 +61,20 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     let report = Report { trace: trace.source, seconds: time.as_secs_f64(), skipped, summary };
     print(&report, json);
     report.summary.check()
+}
+
+/// The pair itself once every request has ended; where one failed, the reason for that.
+async fn settle(
+    outcome: Result<Tally, Failure>,
+    pair: Option<Pair>,
+) -> Result<(Tally, Pair), Failure> {
+    match (outcome, pair) {
+        (Ok(tally), Some(pair)) => Ok((tally, pair)),
+        (Ok(_), None) => Err(Failure::new(Code::Failed, "a request is still under way")),
+        (Err(failure), Some(pair)) => Err(pair.explain(failure).await),
+        // Nobody left to ask for more, but this much is known.
+        (Err(failure), None) => Err(failure),
+    }
 }
 
 /// Starts each request at its time. The first failure ends all.
@@ -142,12 +151,12 @@ fn heading(model: &Model, arguments: &ReplayArgs, trace: &Trace) {
         output::bytes(arguments.pool.as_u64()),
         arguments.speed
     ));
-    anstream::println!("{} requests of {}\n", trace.requests.len(), trace.source);
+    output::line(format_args!("{} requests of {}\n", trace.requests.len(), trace.source));
 }
 
 fn print(report: &Report, json: bool) {
     if json {
-        anstream::println!("{}", serde_json::json!(report));
+        output::line(serde_json::json!(report));
         return;
     }
     report.summary.print("over the whole replay, filling and checking included");
@@ -156,5 +165,20 @@ fn print(report: &Report, json: bool) {
         ("time", format!("{:.1} s", report.seconds)),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
-    anstream::print!("{}", output::facts(rows));
+    output::line(output::facts(rows).trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that still holds the pair says less than the one that failed.
+    #[tokio::test]
+    async fn the_first_failure_is_the_one_that_is_told() {
+        let failure = Failure::new(Code::Bytes, "request 3: wrong bytes");
+        let told = settle(Err(failure), None).await.err().unwrap();
+        assert_eq!((told.code, told.message.as_str()), (Code::Bytes, "request 3: wrong bytes"));
+        let told = settle(Ok(Tally::new().unwrap()), None).await.err().unwrap();
+        assert_eq!(told.message, "a request is still under way");
+    }
 }

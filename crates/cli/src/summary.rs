@@ -85,49 +85,42 @@ fn per_second(bytes: u64, time: Duration) -> f64 {
 impl Summary {
     /// As text; `rate_of` says over which time the rate is.
     pub(crate) fn print(&self, rate_of: &str) {
-        let saved = self.full_attention_bytes.saturating_sub(self.bytes);
         let Accounts { prefill, decode } = &self.accounts;
-        let left = |account: &Account| {
-            format!(
-                "{} blocks, {} leases, {} claims, {} receives",
-                account.leaked_blocks, account.leases, account.claims, account.receives
-            )
-        };
         let rows = [
-            (
-                "handed over",
-                format!("{} requests, every byte checked", output::count(self.requests)),
-            ),
+            ("handed over", self.handed_over()),
             ("moved", output::bytes(self.bytes)),
-            (
-                "saved",
-                format!(
-                    "{} ({}) against every layer as full attention",
-                    output::bytes(saved),
-                    output::percent(saved, self.full_attention_bytes)
-                ),
-            ),
+            ("saved", self.saved()),
             ("rate", format!("{:.2} GB/s {rate_of}", self.gigabytes_per_second)),
-            (
-                "hand-off latency",
-                format!(
-                    "median {:.2} ms, p99 {:.2} ms",
-                    self.latency_median_ms, self.latency_p99_ms
-                ),
-            ),
+            ("hand-off latency", self.latency()),
             ("left at the prefill worker", left(prefill)),
             ("left at the decode worker", left(decode)),
-            (
-                "peak resident memory",
-                format!(
-                    "prefill {}, decode {}",
-                    output::bytes(prefill.peak_resident_bytes),
-                    output::bytes(decode.peak_resident_bytes)
-                ),
-            ),
+            ("peak resident memory", self.memory()),
         ];
         let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
-        anstream::print!("{}", output::facts(rows));
+        output::line(output::facts(rows).trim_end());
+    }
+
+    fn handed_over(&self) -> String {
+        format!("{} requests, every byte checked", output::count(self.requests))
+    }
+
+    fn saved(&self) -> String {
+        let saved = self.full_attention_bytes.saturating_sub(self.bytes);
+        format!(
+            "{} ({}) against every layer as full attention",
+            output::bytes(saved),
+            output::percent(saved, self.full_attention_bytes)
+        )
+    }
+
+    fn latency(&self) -> String {
+        format!("median {:.2} ms, p99 {:.2} ms", self.latency_median_ms, self.latency_p99_ms)
+    }
+
+    fn memory(&self) -> String {
+        let Accounts { prefill, decode } = &self.accounts;
+        let peak = |account: &Account| output::bytes(account.peak_resident_bytes);
+        format!("prefill {}, decode {}", peak(prefill), peak(decode))
     }
 
     /// Nothing may be left on either side.
@@ -138,4 +131,11 @@ impl Summary {
         }
         Err(Failure::new(Code::Failed, "something is left that should have been given back"))
     }
+}
+
+fn left(account: &Account) -> String {
+    format!(
+        "{} blocks, {} leases, {} claims, {} receives",
+        account.leaked_blocks, account.leases, account.claims, account.receives
+    )
 }

@@ -11,9 +11,13 @@ use rand_distr::{Distribution, Exp, LogNormal};
 use serde::Deserialize;
 
 use crate::failure::{Code, Failure};
+use crate::output;
 
 /// Requests of a generated trace where no limit is given.
 const GENERATED: u64 = 1000;
+
+/// Most requests of a generated trace, all of which are in memory at once.
+const MAX_GENERATED: u64 = 1_000_000;
 
 /// The requests to replay.
 pub(crate) struct Trace {
@@ -93,6 +97,10 @@ impl Trace {
     /// published (FAST'25): log-normal with the same mean and deviation of the logarithms,
     /// clipped to the same range; 12,031 requests in 3,537 s.
     fn generate(why: &str, limit: Option<u64>) -> Result<Self, Failure> {
+        let count = limit.unwrap_or(GENERATED);
+        if count > MAX_GENERATED {
+            return Err(too_long(why, count));
+        }
         let failed = |why: &dyn std::fmt::Display| Failure::new(Code::Failed, why);
         let input = LogNormal::<f64>::new(8.737, 1.199).map_err(|why| failed(&why))?;
         let output = LogNormal::<f64>::new(5.336, 1.358).map_err(|why| failed(&why))?;
@@ -105,9 +113,18 @@ impl Trace {
             let output_tokens = whole(output.sample(&mut random).clamp(1.0, 2000.0));
             Request { number, arrival, tokens, output_tokens }
         };
-        let requests = (0..limit.unwrap_or(GENERATED)).map(request).collect();
+        let requests = (0..count).map(request).collect();
         Ok(Self { source: format!("a generated trace ({why})"), requests })
     }
+}
+
+fn too_long(why: &str, count: u64) -> Failure {
+    let most = output::count(MAX_GENERATED);
+    Failure::input(format!(
+        "invalid value '{count}' for '--limit <N>': must be at most {most} where the trace is \
+         generated ({why})"
+    ))
+    .hint("give --trace a file that is there, or a smaller --limit")
 }
 
 /// The whole part of a number within the range above.

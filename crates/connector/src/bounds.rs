@@ -1,12 +1,14 @@
 use std::time::Duration;
 
 use crate::class::Class;
+use crate::limits::MAX_BOUND;
 
 /// A moment: the time since a start that the driver chooses and never changes. Only
 /// differences matter; it never travels.
 pub type Time = Duration;
 
-/// How long each state may last. The defaults are the protocol's.
+/// How long each state may last, a day ([`MAX_BOUND`]) at most. The defaults are the
+/// protocol's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// P keeps a lease that has no living claim for this long.
@@ -43,6 +45,12 @@ pub enum BoundsError {
     /// A state that would end at once.
     #[error("`{field}` must be longer than zero")]
     Zero {
+        /// Name of the bound.
+        field: &'static str,
+    },
+    /// A state that would last longer than [`MAX_BOUND`].
+    #[error("`{field}` must be a day at most")]
+    TooLong {
         /// Name of the bound.
         field: &'static str,
     },
@@ -83,6 +91,15 @@ impl Bounds {
         ];
         match ordered.into_iter().find(|(_, short, _, long)| short >= long) {
             Some((short, _, long, _)) => Err(BoundsError::Order { short, long }),
+            None => self.short_enough(),
+        }
+    }
+
+    /// `oldest` and `answer` are the longest: the others are below one of them.
+    fn short_enough(self) -> Result<Self, BoundsError> {
+        let longest = [("oldest", self.oldest), ("answer", self.answer)];
+        match longest.into_iter().find(|(_, bound)| *bound > MAX_BOUND) {
+            Some((field, _)) => Err(BoundsError::TooLong { field }),
             None => Ok(self),
         }
     }

@@ -1,8 +1,9 @@
 //! The frames of the control channel: a length of 32 bits, little-endian, then a [`Message`]
 //! in bincode with integers of fixed width. The only place where bincode stands.
 //!
-//! [`MAX_FRAME`] holds the answer for a prompt of 1,000,000 tokens at 16 tokens a block and
-//! more: 62,500 ids are 250,000 bytes a group, so the 64 tables that a grant may have fit.
+//! [`MAX_FRAME`] is twice the ids of the largest lease
+//! ([`MAX_LEASE_BLOCKS`](crate::limits::MAX_LEASE_BLOCKS)): a prompt of 1,000,000 tokens at 16
+//! tokens a block in 32 groups.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use bincode::error::{DecodeError, EncodeError};

@@ -2,9 +2,16 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
+/// Time that any state or setting may last: a day. Sums with clocks stay far from their ends.
+pub const MAX_BOUND: Duration = Duration::from_secs(24 * 60 * 60);
+/// Block ids of one lease, over all its tables: 8,000,000 bytes. Both a frame of the control
+/// channel ([`MAX_FRAME`](crate::codec::MAX_FRAME)) and one read request carry them: the tightest
+/// is `MAX_REQUEST_BYTES` of `transport::tcp`, 8 MiB, which leaves 388,608 bytes for patterns.
+pub const MAX_LEASE_BLOCKS: usize = 2_000_000;
 /// Ranks of one engine, and so readers of one claim.
 pub const MAX_RANKS: u32 = 4096;
 /// KV cache groups, and so block tables of one lease.

@@ -5,11 +5,10 @@ use kv_layout::BlockTable;
 use serde_json::Value;
 
 use crate::class::Class;
-use crate::codec::MAX_FRAME;
 use crate::digest::PromptDigest;
 use crate::ids::{ClaimId, EngineEpoch, LeaseId, Nonce, Rank, RequestId};
 use crate::io::Lease;
-use crate::limits::MAX_GROUPS;
+use crate::limits::{MAX_GROUPS, MAX_LEASE_BLOCKS};
 use crate::params::{Address, HandoffParams, ParamsError};
 
 /// The hand-off at one engine's scheduler: as P it grants leases and gathers their end over
@@ -54,7 +53,10 @@ pub enum FinishError {
     /// The same request and nonce have a lease already.
     #[error("the request has a lease of this nonce already")]
     Duplicate,
-    /// No prompt, or more tables or blocks than an answer can carry.
+    /// A prompt of no tokens: nothing that anybody could fetch.
+    #[error("the prompt has no valid tokens")]
+    NoTokens,
+    /// More tables than [`MAX_GROUPS`] or more blocks than [`MAX_LEASE_BLOCKS`].
     #[error("{tables} tables of {blocks} blocks in all cannot be handed off")]
     Size {
         /// KV cache groups.
@@ -69,14 +71,11 @@ impl FinishError {
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
-            Self::Duplicate => Class::Bug,
+            Self::Duplicate | Self::NoTokens => Class::Bug,
             Self::Size { .. } => Class::Exhausted,
         }
     }
 }
-
-/// Room in a frame for everything beside the block ids.
-const BESIDE_IDS: usize = 4096;
 
 impl Scheduler {
     /// A scheduler without leases, whose workers answer at `address`.
@@ -93,6 +92,9 @@ impl Scheduler {
     /// Nothing was promised; the blocks may be used again.
     pub fn finish(&mut self, finished: Finished) -> Result<(Lease, HandoffParams), FinishError> {
         let Finished { request, nonce, prompt, tables } = finished;
+        if prompt.valid == 0 {
+            return Err(FinishError::NoTokens);
+        }
         sendable(&tables)?;
         let id = LeaseId { engine: self.engine, request, nonce };
         if self.live.contains_key(&id) {
@@ -129,9 +131,9 @@ impl Scheduler {
     }
 }
 
-/// Refuses what no answer could carry, before anybody is told to ask for it.
+/// Refuses what no answer or read could carry, before anybody is told to ask for it.
 fn sendable(tables: &[BlockTable]) -> Result<(), FinishError> {
     let blocks = tables.iter().map(|table| table.ids.len()).sum();
-    let fits = blocks <= (MAX_FRAME - BESIDE_IDS) / 4 && tables.len() <= MAX_GROUPS;
+    let fits = blocks <= MAX_LEASE_BLOCKS && tables.len() <= MAX_GROUPS;
     if fits { Ok(()) } else { Err(FinishError::Size { tables: tables.len(), blocks }) }
 }

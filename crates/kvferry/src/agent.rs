@@ -14,14 +14,15 @@ use connector::{
     Worker,
 };
 use strided::BlockCopy;
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use transport::session::{Channel, Hello, Role, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Card, ConnectError, Endpoint};
 
 use crate::{Config, Engine, FetchError, StartError};
-pub(crate) use driver::FreedLease;
+pub(crate) use driver::{FreedLease, granted};
 use links::Link;
 pub(crate) use links::{Fresh, attach};
 
@@ -36,11 +37,11 @@ pub(crate) enum Command {
     /// P: keep the blocks of a lease.
     Lease(Lease),
     /// D: claim a lease.
-    Claim { start: Start, reply: oneshot::Sender<Offers> },
+    Claim { start: Start, hold: Hold, reply: oneshot::Sender<Offers> },
     /// D: read what was offered, then commit.
     Read { claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended> },
-    /// D: the request is no longer wanted.
-    Abort(ClaimId),
+    /// D: the request is no longer wanted. Ignored unless this is the ticket of its claim.
+    Abort { claim: ClaimId, ticket: u64 },
     /// What the machine holds.
     Counts(oneshot::Sender<Counts>),
 }
@@ -51,8 +52,16 @@ pub(crate) type Attached = Result<(), ConnectError>;
 /// What a claim led to.
 pub(crate) type Offers = Result<Vec<Offer>, FetchError>;
 
-/// How a claim ended: `Ok(None)` when it was given up as wished.
+/// How a claim ended: `Err(None)` when it was given up as wished.
 pub(crate) type Ended = Result<(), Option<Failure>>;
+
+/// What the driver keeps for as long as a claim may touch blocks.
+pub(crate) struct Hold {
+    /// Tells this claim from a refused second one of the same name.
+    pub(crate) ticket: u64,
+    /// Dropped with the claim, once nothing can touch its blocks.
+    pub(crate) _open: watch::Sender<()>,
+}
 
 /// What to read from one peer.
 pub(crate) struct Read {
@@ -67,8 +76,10 @@ const QUEUE: usize = 1024;
 /// A running agent; dropping it stops the driver and closes every channel.
 pub(crate) struct Agent {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) hello: Hello,
     pub(crate) handshake: Handshake,
+    /// Where what must still be said is said, also from outside of it.
+    pub(crate) runtime: Handle,
+    role: Role,
     _driver: AbortOnDrop,
 }
 
@@ -81,6 +92,7 @@ impl Agent {
         role: Role,
         freed: Option<mpsc::UnboundedSender<FreedLease>>,
     ) -> Result<Self, StartError> {
+        config.check()?;
         let me = Peer { engine: EngineEpoch(random_u64()?), agent: AgentEpoch(random_u64()?) };
         let data = SocketAddr::new(config.listen.ip(), 0);
         let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
@@ -92,17 +104,21 @@ impl Agent {
         let (commands, inbox) = mpsc::channel(QUEUE);
         let driver = driver::Driver::new(worker, Box::new(endpoint), &engine.layout, config, freed);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        let hello = Hello {
+        Ok(Self { commands, handshake, runtime: Handle::current(), role, _driver: driver })
+    }
+
+    /// The hello of a new channel, with randomness of its own.
+    pub(crate) fn hello(&self) -> std::io::Result<Hello> {
+        Ok(Hello {
             versions: VERSIONS,
-            role,
+            role: self.role,
             channel: Channel::Control,
             stream: 0,
             streams: 1,
-            engine: me.engine.0,
-            agent: AgentId(me.agent.0),
+            engine: self.handshake.engine.0,
+            agent: AgentId(self.handshake.agent.0),
             random: random()?,
-        };
-        Ok(Self { commands, hello, handshake, _driver: driver })
+        })
     }
 
     /// What the agent holds; `None` once it has stopped.
@@ -133,3 +149,7 @@ impl Drop for AbortOnDrop {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -8,8 +8,9 @@ pub(crate) use open::{Opened, accept, dial};
 
 use std::time::Duration;
 
-/// A peer says who it is within this time or is dropped.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// A peer says who it is within this time or is dropped; its name is resolved and its socket
+/// connected within the same time each.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Why a control channel could not be opened or broke.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,28 @@ pub enum ControlError {
     /// The peer did not say who it is in time.
     #[error("no handshake within {} s", HANDSHAKE.as_secs())]
     Slow,
+    /// Something on the way to the peer did not end in time.
+    #[error("no {what} within {} s", HANDSHAKE.as_secs())]
+    Late {
+        /// What was waited for.
+        what: &'static str,
+    },
+    /// The peer completed the handshake and closed the channel, more than once.
+    #[error("the peer hangs up after the handshake")]
+    HungUp,
+    /// The hello and the body name two different peers.
+    #[error("{what} is {hello:#x} in the hello and {body:#x} in the handshake")]
+    Identity {
+        /// `engine` or `agent`.
+        what: &'static str,
+        /// What the hello says.
+        hello: u64,
+        /// What the body says.
+        body: u64,
+    },
+    /// The peer keeps another model.
+    #[error(transparent)]
+    Mismatch(#[from] connector::handshake::Mismatch),
     /// The peer is not kvferry, or of a version that does not meet ours.
     #[error("the peer is not kvferry: {0}")]
     Hello(#[from] transport::session::HelloError),

@@ -4,16 +4,17 @@ mod remotes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use connector::params::Address;
 use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
 use kv_layout::{BlockTable, CacheLayout, Holding, Span, Target, plan};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use transport::session::Role;
 
-use crate::agent::{Agent, Command, Read};
+use crate::agent::{Agent, Command, Hold, Read};
 use crate::{Config, Engine, FetchError, StartError};
 use remotes::{Remote, Remotes};
 
@@ -30,10 +31,22 @@ pub struct Offered {
     agent: Arc<Agent>,
     layout: Arc<CacheLayout>,
     remote: Arc<Remote>,
-    /// `None` once somebody else has taken over its end.
-    claim: Option<ClaimId>,
+    guard: Guard,
     offer: Offer,
     valid: u64,
+}
+
+/// A claim that somebody still wants. Made before the claim is sent, so that it ends whenever
+/// that somebody is dropped: while the answer is on its way, while it lies in the channel,
+/// while blocks are read.
+struct Guard {
+    agent: Arc<Agent>,
+    claim: ClaimId,
+    ticket: u64,
+    /// Ends once nothing can touch the claim's blocks.
+    open: watch::Receiver<()>,
+    /// The claim has ended by itself.
+    over: bool,
 }
 
 impl Decode {
@@ -61,6 +74,9 @@ impl Decode {
     ///
     /// # Errors
     /// [`FetchError`], by whose fault it is. Nothing was read.
+    ///
+    /// # Cancel safety
+    /// Where the future is dropped before it is ready, the claim is given up.
     pub async fn claim(
         &self,
         request: &str,
@@ -75,17 +91,18 @@ impl Decode {
             return Err(Failure::Unknown.into());
         }
         let sources = BTreeMap::from([(remote.agent, BTreeSet::from([Rank(0)]))]);
-        let start = Start { claim: claim.clone(), prompt, sources };
+        let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
+        let (guard, hold) = Guard::new(Arc::clone(&self.agent), claim.clone());
+        let start = Start { claim, prompt, sources };
         let (reply, offers) = oneshot::channel();
-        let sent = self.agent.commands.send(Command::Claim { start, reply }).await;
-        sent.map_err(|_| FetchError::Stopped)?;
+        permit.send(Command::Claim { start, hold, reply });
         let offers = offers.await.map_err(|_| FetchError::Stopped)??;
         let offer = offers.into_iter().next().ok_or(FetchError::Stopped)?;
         Ok(Offered {
             agent: Arc::clone(&self.agent),
             layout: Arc::clone(&self.layout),
             remote,
-            claim: Some(claim),
+            guard,
             offer,
             valid: prompt.valid,
         })
@@ -102,11 +119,15 @@ impl Offered {
     /// what a computation from position `resume_at` on needs, and commits. Gives the bytes
     /// that moved.
     ///
-    /// The blocks belong to the hand-off until this returns: await it to its end. To give up
-    /// early, drop the value before.
+    /// The blocks belong to the hand-off until this returns.
     ///
     /// # Errors
     /// [`FetchError`]. The blocks hold nothing of use, and nothing can touch them any more.
+    ///
+    /// # Cancel safety
+    /// Where the future is dropped before it is ready, the claim is given up and the reads are
+    /// stopped, but not at once: the blocks must not be reused before
+    /// [`settled`](Self::settled), asked for beforehand, has returned.
     pub async fn receive(
         mut self,
         tables: &[BlockTable],
@@ -117,30 +138,49 @@ impl Offered {
         let plan = plan(&[source], target, Span { valid: self.valid, resume_at })?;
         let bytes = plan.bytes();
         let copies = plan.reads.into_iter().flatten().collect();
-        let Some(claim) = self.claim.take() else { return Err(FetchError::Stopped) };
         let read = Read { peer: self.offer.peer, token: self.offer.token, copies };
         let (reply, ended) = oneshot::channel();
-        let command = Command::Read { claim, reads: vec![read], reply };
-        self.agent.commands.send(command).await.map_err(|_| FetchError::Stopped)?;
-        match ended.await.map_err(|_| FetchError::Stopped)? {
+        let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
+        let claim = self.guard.claim.clone();
+        permit.send(Command::Read { claim, reads: vec![read], reply });
+        let ended = ended.await.map_err(|_| FetchError::Stopped)?;
+        self.guard.over = true;
+        match ended {
             Ok(()) => Ok(bytes),
             Err(Some(failure)) => Err(failure.into()),
             Err(None) => Err(FetchError::Released),
         }
     }
+
+    /// Waits until the claim has ended, however that came, and nothing can touch the blocks of
+    /// [`receive`](Self::receive) any more. It holds nothing: ask for it before `receive`, and
+    /// await it where the future of that is dropped.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut open = self.guard.open.clone();
+        async move { while open.changed().await.is_ok() {} }
+    }
 }
 
-impl Drop for Offered {
+impl Guard {
+    fn new(agent: Arc<Agent>, claim: ClaimId) -> (Self, Hold) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (held, open) = watch::channel(());
+        (Self { agent, claim, ticket, open, over: false }, Hold { ticket, _open: held })
+    }
+}
+
+impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(claim) = self.claim.take() else { return };
-        // At once, where there is room: also outside of the runtime.
-        let Err(TrySendError::Full(abort)) = self.agent.commands.try_send(Command::Abort(claim))
-        else {
+        if self.over {
             return;
-        };
-        let agent = Arc::clone(&self.agent);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { agent.commands.send(abort).await });
+        }
+        let (claim, ticket) = (self.claim.clone(), self.ticket);
+        // At once, where there is room: also outside of the runtime.
+        let abort = Command::Abort { claim, ticket };
+        if let Err(TrySendError::Full(abort)) = self.agent.commands.try_send(abort) {
+            let commands = self.agent.commands.clone();
+            self.agent.runtime.spawn(async move { commands.send(abort).await });
         }
     }
 }

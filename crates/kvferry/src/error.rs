@@ -32,6 +32,12 @@ pub enum StartError {
     /// The engine's memory was not registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// Reads would fail at once, or never.
+    #[error("`read_timeout` of {read_timeout:?} must be more than zero and at most a day")]
+    ReadTimeout {
+        /// The setting.
+        read_timeout: std::time::Duration,
+    },
     /// The bounds cannot work.
     #[error(transparent)]
     Bounds(#[from] BoundsError),
@@ -63,6 +69,17 @@ pub enum OfferError {
     /// The request's name cannot be sent.
     #[error(transparent)]
     Request(#[from] RequestIdError),
+    /// Not one table for each group of the engine's layout.
+    #[error("{tables} block tables for the {groups} KV cache groups of the layout")]
+    Tables {
+        /// Tables that came.
+        tables: usize,
+        /// Groups of the layout.
+        groups: usize,
+    },
+    /// Tables and layout make no blocks that could be read.
+    #[error("the blocks cannot be granted: {0}")]
+    Blocks(#[from] strided::Error),
     /// It cannot be leased.
     #[error(transparent)]
     Finish(#[from] FinishError),
@@ -82,7 +99,7 @@ impl OfferError {
             Self::Request(why) => why.class(),
             Self::Finish(why) => why.class(),
             Self::System(_) => Class::Exhausted,
-            Self::Stopped => Class::Bug,
+            Self::Tables { .. } | Self::Blocks(_) | Self::Stopped => Class::Bug,
         }
     }
 }
@@ -146,6 +163,7 @@ impl FetchError {
             Self::Params(why) => why.class(),
             Self::Failed(why) => why.class(),
             Self::Mismatch(why) => why.class(),
+            Self::Control { why: ControlError::Identity { .. }, .. } => Class::Protocol,
             Self::Control { .. } => Class::PeerLost,
             Self::Released => Class::Retry,
             Self::Stopped | Self::UnderWay => Class::Bug,

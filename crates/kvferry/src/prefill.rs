@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use connector::handshake::Mismatch;
 use connector::params::{Address, HandoffParams};
-use connector::{Counts, Finished, Nonce, PromptDigest, Rank, RequestId, Scheduler, Why};
-use kv_layout::BlockTable;
+use connector::{Counts, Finished, LeaseId, Nonce, PromptDigest, Rank, RequestId, Scheduler, Why};
+use kv_layout::{BlockTable, CacheLayout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use transport::session::Role;
 
 use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
+use crate::control::ControlError;
 use crate::{Config, Engine, OfferError, StartError, control};
 
 /// Channels that may be shaking hands at a time; more wait to be accepted.
@@ -21,6 +23,7 @@ const MAX_STRANGERS: usize = 64;
 pub struct Prefill {
     agent: Arc<Agent>,
     scheduler: Arc<Mutex<Scheduler>>,
+    layout: CacheLayout,
     address: SocketAddr,
     _accepting: AbortOnDrop,
 }
@@ -36,6 +39,8 @@ pub struct Freed {
 pub struct FreedRequest {
     /// As it was [offered](Prefill::offer).
     pub request: RequestId,
+    /// Tells two offers of one request apart: that of the lease in the offer's parameters.
+    pub nonce: Nonce,
     /// Why it is free.
     pub why: Why,
 }
@@ -65,7 +70,8 @@ impl Prefill {
         let scheduler = Arc::new(Mutex::new(scheduler));
         let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
         let freed = Freed { leases, scheduler: Arc::clone(&scheduler) };
-        Ok((Self { agent, scheduler, address, _accepting: accepting }, freed))
+        let layout = engine.layout.clone();
+        Ok((Self { agent, scheduler, layout, address, _accepting: accepting }, freed))
     }
 
     /// Where the control channel listens.
@@ -80,18 +86,27 @@ impl Prefill {
     ///
     /// # Errors
     /// [`OfferError`]: nothing was promised.
+    ///
+    /// # Cancel safety
+    /// Where the future is dropped before it is ready, nothing was promised.
     pub async fn offer(
         &self,
         request: &str,
         prompt: PromptDigest,
         tables: &[BlockTable],
     ) -> Result<HandoffParams, OfferError> {
+        let (given, groups) = (tables.len(), self.layout.groups.len());
+        if given != groups {
+            return Err(OfferError::Tables { tables: given, groups });
+        }
+        agent::granted(&self.layout, tables)?;
         let nonce = Nonce(agent::random_u64().map_err(OfferError::System)?);
         let request = RequestId::new(request)?;
         let finished = Finished { request, nonce, prompt, tables: tables.into() };
+        // The last point at which this future can be dropped comes before the promise.
+        let permit = self.agent.commands.reserve().await.map_err(|_| OfferError::Stopped)?;
         let (lease, params) = lock(&self.scheduler).finish(finished)?;
-        let sent = self.agent.commands.send(Command::Lease(lease)).await;
-        sent.map_err(|_| OfferError::Stopped)?;
+        permit.send(Command::Lease(lease));
         Ok(params)
     }
 
@@ -107,7 +122,8 @@ impl Freed {
         loop {
             let (lease, why) = self.leases.recv().await?;
             if lock(&self.scheduler).freed(&lease, Rank(0)) {
-                return Some(FreedRequest { request: lease.request, why });
+                let LeaseId { request, nonce, .. } = lease;
+                return Some(FreedRequest { request, nonce, why });
             }
         }
     }
@@ -143,11 +159,22 @@ async fn accept(listener: TcpListener, agent: Arc<Agent>) {
 }
 
 async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
-    match control::accept(stream, &agent.hello, &agent.handshake).await {
+    let opened = match agent.hello() {
+        Ok(hello) => control::accept(stream, &hello, &agent.handshake).await,
+        Err(why) => Err(why.into()),
+    };
+    match opened {
         Ok(opened) => {
             tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
             agent::attach(&agent.commands, opened, None).await;
         }
+        Err(ControlError::Mismatch(Mismatch { field, ours, theirs })) => {
+            tracing::warn!(%from, %field, %ours, %theirs, "a decode agent does not match");
+        }
         Err(why) => tracing::info!(%from, %why, "a stranger was turned away"),
     }
 }
+
+#[cfg(test)]
+#[path = "prefill_tests.rs"]
+mod tests;

@@ -17,10 +17,12 @@ fn a_console_block_runs_what_stands_behind_the_prompt() {
 
 #[test]
 fn an_sh_block_is_one_script() {
-    assert_eq!(
-        shown("```sh\nfor a in b; do\n  c\ndone\n```\n"),
-        [at(2, "for a in b; do\n  c\ndone")]
-    );
+    for language in ["sh", "bash", "shell"] {
+        assert_eq!(
+            shown(&format!("```{language}\nfor a in b; do\n  c\ndone\n```\n")),
+            [at(2, "for a in b; do\n  c\ndone")]
+        );
+    }
 }
 
 #[test]
@@ -41,8 +43,16 @@ fn a_block_in_a_list_is_a_block() {
 fn marks_set_the_exit_code_or_the_reason() {
     let page = "```console exit=3\n$ a\n```\n```console ignore=needs a card\n$ b\n```\n";
     let found = commands(page);
-    assert_eq!((found[0].exit, found[0].ignored.as_deref()), (3, None));
-    assert_eq!((found[1].exit, found[1].ignored.as_deref()), (0, Some("needs a card")));
+    assert_eq!((&found[0].exit, found[0].ignored.as_deref()), (&Ok(3), None));
+    assert_eq!((&found[1].exit, found[1].ignored.as_deref()), (&Ok(0), Some("needs a card")));
+}
+
+#[test]
+fn an_exit_code_that_cannot_be_read_is_kept_as_it_stands() {
+    for (mark, text) in [("exit=three", "three"), ("exit=", ""), ("exit=3, why", "3,")] {
+        let page = format!("```console {mark}\n$ a\n```\n");
+        assert_eq!(commands(&page)[0].exit, Err(text.to_owned()), "{mark}");
+    }
 }
 
 #[test]
@@ -67,8 +77,12 @@ fn pages_are_those_of_the_root_and_of_docs() {
 fn a_command_holds_if_its_exit_code_is_the_promised_one() {
     let workspace =
         Workspace { root: std::env::temp_dir(), members: Vec::new(), foreign: Vec::new() };
-    let shown =
-        |command: &str, exit| Shown { line: 1, command: command.to_owned(), exit, ignored: None };
+    let shown = |command: &str, exit| Shown {
+        line: 1,
+        command: command.to_owned(),
+        exit: Ok(exit),
+        ignored: None,
+    };
     let holds = |shown: Shown| holds(&workspace, "a.md", &shown).unwrap();
     assert!(holds(shown("true", 0)));
     assert!(holds(shown("exit 3", 3)));
@@ -76,4 +90,5 @@ fn a_command_holds_if_its_exit_code_is_the_promised_one() {
     assert!(!holds(shown("true", 3)));
     assert!(!holds(shown("false | cat", 0)), "a pipe fails with its first command");
     assert!(holds(Shown { ignored: Some("why".to_owned()), ..shown("exit 3", 0) }));
+    assert!(!holds(Shown { exit: Err("three".to_owned()), ..shown("true", 0) }));
 }

@@ -9,6 +9,8 @@ const PURE: [&str; 3] = ["strided", "kv-layout", "connector"];
 /// Crates whose answers must not depend on a hash seed.
 const ORDERED: [&str; 2] = ["kv-layout", "connector"];
 
+const OURSELVES: &str = "xtask/src/tidy/pure.rs";
+
 const IO: &str = "the caller does I/O and passes in what it read";
 const CLOCK: &str = "the caller passes the time in";
 const THREAD: &str = "be a state machine that the caller drives";
@@ -32,6 +34,19 @@ const MACROS: [&str; 4] = ["println", "print", "eprintln", "eprint"];
 const HASHED: [&str; 2] = ["HashMap", "HashSet"];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
+    missing(tree).chain(words(tree)).collect()
+}
+
+/// A guard of a crate that is gone, or goes by another name, guards nothing.
+fn missing(tree: &Tree) -> impl Iterator<Item = Finding> {
+    let missing = PURE.iter().filter(|name| tree.rust_of(name).next().is_none());
+    missing.map(|name| {
+        let rule = format!("the pure crate `{name}` does not exist");
+        Finding::new(OURSELVES, 0, rule, "name the crate that has taken its place")
+    })
+}
+
+fn words(tree: &Tree) -> Vec<Finding> {
     PURE.iter()
         .flat_map(|name| {
             tree.rust_of(name).flat_map(move |file| {
@@ -70,7 +85,7 @@ mod tests {
     use super::*;
 
     fn broken(package: &str, text: &str) -> usize {
-        check(&tree(&[(&format!("crates/{package}/src/a.rs"), text)])).len()
+        words(&tree(&[(&format!("crates/{package}/src/a.rs"), text)])).len()
     }
 
     #[test]
@@ -120,6 +135,20 @@ mod tests {
     #[test]
     fn the_line_is_the_one_of_the_word() {
         let tree = tree(&[("crates/strided/src/a.rs", "fn a() {\n\n    std::fs::read(b);\n}")]);
-        assert_eq!(places(&check(&tree)), [("crates/strided/src/a.rs", 3)]);
+        assert_eq!(places(&words(&tree)), [("crates/strided/src/a.rs", 3)]);
+    }
+
+    #[test]
+    fn each_pure_crate_has_to_exist() {
+        let files = PURE.map(|name| (format!("crates/{name}/src/lib.rs"), "fn a() {}"));
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        assert_eq!(check(&tree(&files)), []);
+        for (index, name) in PURE.iter().enumerate() {
+            let mut files = files.clone();
+            files.remove(index);
+            let findings = check(&tree(&files));
+            assert_eq!(places(&findings), [(OURSELVES, 0)]);
+            assert!(findings[0].rule.contains(&format!("`{name}`")), "{}", findings[0].rule);
+        }
     }
 }

@@ -19,7 +19,7 @@ enum As {
 }
 
 /// Each word is cut in two, so that the table does not find itself.
-const WORDS: [(&str, As, &str); 10] = [
+const WORDS: [(&str, As, &str); 11] = [
     (concat!("/ro", "ot/"), As::Root, OF_ONE_MACHINE),
     (concat!("/wo", "rk/"), As::Root, OF_ONE_MACHINE),
     (concat!("TO", "DO"), As::Word, UNFINISHED),
@@ -29,6 +29,7 @@ const WORDS: [(&str, As, &str); 10] = [
     (concat!("unimple", "mented!("), As::Text, UNFINISHED),
     (concat!("#[ig", "nore"), As::Text, "make it pass, or remove the test"),
     (concat!("allow(dead", "_code"), As::Text, HIDDEN),
+    (concat!("expect(dead", "_code"), As::Text, HIDDEN),
     (concat!("allow(unu", "sed"), As::Text, HIDDEN),
 ];
 
@@ -114,6 +115,7 @@ mod tests {
         for text in [
             concat!("mktemp a.XX", "XXXX"),
             concat!("a_TO", "DO_b"),
+            concat!("expect(clippy::dead", "_code)"),
             concat!("crates/wo", "rk/a"),
             concat!("$HOME/wo", "rk/a and ${A}/wo", "rk/"),
             concat!("https://example.org/ro", "ot/a"),

@@ -18,7 +18,35 @@ use crate::failure::{Code, Failure};
 /// A process that is gone is seen to be gone within this time.
 const POST_MORTEM: Duration = Duration::from_secs(1);
 
-type Asked = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
+/// Who waits for the parameters of which request; nobody any more once the worker has ended, so
+/// that whoever asks then does not wait for ever.
+#[derive(Clone)]
+struct Asked(Arc<Mutex<Option<Waiting>>>);
+
+type Waiting = BTreeMap<u64, oneshot::Sender<Value>>;
+
+impl Asked {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Some(Waiting::new()))))
+    }
+
+    fn ask(&self, request: u64) -> Result<oneshot::Receiver<Value>, Failure> {
+        let (reply, params) = oneshot::channel();
+        let mut waiting = lock(&self.0);
+        waiting.as_mut().ok_or_else(|| lost("it ended"))?.insert(request, reply);
+        Ok(params)
+    }
+
+    fn answer(&self, request: u64, params: Value) {
+        let reply = lock(&self.0).as_mut().and_then(|waiting| waiting.remove(&request));
+        // Nobody to take it: the lease runs out by itself.
+        let _ = reply.map(|reply| reply.send(params));
+    }
+
+    fn close(&self) {
+        lock(&self.0).take();
+    }
+}
 
 /// A running prefill worker; it dies with this value.
 pub(super) struct PrefillProcess {
@@ -40,15 +68,14 @@ impl PrefillProcess {
             FromPrefill::Ready => {}
             other => return Err(unexpected(other)),
         }
-        let asked = Asked::default();
-        let end = tokio::spawn(listen(lines, Arc::clone(&asked)));
+        let asked = Asked::new();
+        let end = tokio::spawn(listen(lines, asked.clone()));
         Ok(Self { stdin: stdin.into(), asked, end, _child: child })
     }
 
     /// Has a prompt computed. Gives the parameters that lead to its KV cache.
     pub(super) async fn prefill(&self, request: u64, tokens: u64) -> Result<Value, Failure> {
-        let (reply, params) = oneshot::channel();
-        lock(&self.asked).insert(request, reply);
+        let params = self.asked.ask(request)?;
         self.say(&ToPrefill::Prefill { request, tokens }).await?;
         params.await.map_err(|_| lost("it ended"))
     }
@@ -94,18 +121,13 @@ async fn listen(
 ) -> Result<Account, Failure> {
     let end = loop {
         match next(&mut lines).await {
-            Ok(FromPrefill::Offered { request, params }) => {
-                if let Some(reply) = lock(&asked).remove(&request) {
-                    // Nobody to take it: the lease runs out by itself.
-                    let _ = reply.send(params);
-                }
-            }
+            Ok(FromPrefill::Offered { request, params }) => asked.answer(request, params),
             Ok(FromPrefill::Finished { account }) => break Ok(account),
             Ok(other) => break Err(unexpected(other)),
             Err(why) => break Err(why),
         }
     };
-    lock(&asked).clear();
+    asked.close();
     end
 }
 
@@ -130,4 +152,25 @@ fn lost(why: impl std::fmt::Display) -> Failure {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_asks_a_worker_that_has_ended_is_told() {
+        let asked = Asked::new();
+        let (answered, waiting) = (asked.ask(1).unwrap(), asked.ask(2).unwrap());
+        asked.answer(1, Value::from("params"));
+        assert_eq!(answered.await.unwrap(), "params");
+        asked.close();
+        assert!(waiting.await.is_err());
+        let late = asked.ask(3).unwrap_err();
+        assert_eq!(
+            (late.code, late.message.as_str()),
+            (Code::Peer, "the prefill worker is lost: it ended")
+        );
+        asked.answer(2, Value::Null);
+    }
 }

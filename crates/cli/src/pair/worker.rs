@@ -1,11 +1,14 @@
 //! The prefill worker's process from inside.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kv_layout::{BlockTable, PageOrder};
 use kvferry::{Freed, Prefill};
+use serde::Serialize;
+use serde_json::json;
 use sim::Engine;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -41,9 +44,7 @@ pub(crate) async fn run(arguments: &WorkerArgs) {
     let speaking = tokio::spawn(speak(outbox));
     let last = match serve(arguments, words.clone()).await {
         Ok(account) => FromPrefill::Finished { account },
-        Err(Failure { code, message, hint }) => {
-            FromPrefill::Failed { message, hint, exit_code: code as u8 }
-        }
+        Err(failure) => failed(failure),
     };
     let _ = words.send(last);
     drop(words);
@@ -54,12 +55,28 @@ pub(crate) async fn run(arguments: &WorkerArgs) {
 async fn speak(mut words: mpsc::UnboundedReceiver<FromPrefill>) {
     let mut stdout = tokio::io::stdout();
     while let Some(word) = words.recv().await {
-        let Ok(mut line) = serde_json::to_vec(&word) else { continue };
-        line.push(b'\n');
+        let line = line(&word);
         if stdout.write_all(&line).await.is_err() || stdout.flush().await.is_err() {
             return;
         }
     }
+}
+
+/// The line that says `word`, or why it cannot be said: the parent waits for some answer.
+fn line(word: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(word).unwrap_or_else(|why| {
+        let message = format!("a word to the parent cannot be written: {why}");
+        let (hint, exit_code) = (None::<String>, Code::Failed as u8);
+        let failed =
+            json!({ "say": "failed", "message": message, "hint": hint, "exit_code": exit_code });
+        failed.to_string().into_bytes()
+    });
+    line.push(b'\n');
+    line
+}
+
+fn failed(Failure { code, message, hint }: Failure) -> FromPrefill {
+    FromPrefill::Failed { message, hint, exit_code: code as u8 }
 }
 
 async fn serve(
@@ -108,17 +125,31 @@ impl Worker {
     async fn admit(self: Arc<Self>, mut queue: mpsc::UnboundedReceiver<(u64, u64)>) {
         while let Some((request, tokens)) = queue.recv().await {
             let needed = self.engine.blocks_needed(tokens, tokens.saturating_sub(1));
+            if needed > self.engine.capacity() as u64 {
+                // Waiting for them would never end.
+                let why = format!("request {request}: {tokens} tokens are larger than the pool");
+                let _ = self.words.send(failed(Failure::new(Code::Failed, why)));
+                continue;
+            }
             let needed = u32::try_from(needed).unwrap_or(u32::MAX);
             let Ok(blocks) = Arc::clone(&self.blocks).acquire_many_owned(needed).await else {
                 return;
             };
             let worker = Arc::clone(&self);
-            tokio::spawn(async move { worker.offer(request, tokens, blocks).await });
+            tokio::spawn(async move {
+                let word = worker.offer(request, tokens, blocks).await.unwrap_or_else(failed);
+                let _ = worker.words.send(word);
+            });
         }
     }
 
     /// Computes a prompt's KV cache, which takes no time but that of writing it, and offers it.
-    async fn offer(&self, request: u64, tokens: u64, blocks: OwnedSemaphorePermit) {
+    async fn offer(
+        &self,
+        request: u64,
+        tokens: u64,
+        blocks: OwnedSemaphorePermit,
+    ) -> Result<FromPrefill, Failure> {
         let engine = Arc::clone(&self.engine);
         let work = move || {
             let computed = engine.prefill_tokens(tokens);
@@ -126,19 +157,12 @@ impl Worker {
             engine.prefill(request, computed, &tables);
             Some((tables, prompt(request, computed)))
         };
-        // The permits are the blocks: with them in hand there are enough.
-        let Ok(Some((tables, prompt))) = tokio::task::spawn_blocking(work).await else { return };
+        let (tables, prompt) = filled(request, work).await?;
         let name = request.to_string();
         lock(&self.kept).insert(name.clone(), Kept { tables: tables.clone(), _blocks: blocks });
-        let word = match self.prefill.offer(&name, prompt, &tables).await {
-            Ok(params) => FromPrefill::Offered { request, params: params.to_json() },
-            Err(why) => FromPrefill::Failed {
-                message: why.to_string(),
-                hint: None,
-                exit_code: Code::Failed as u8,
-            },
-        };
-        let _ = self.words.send(word);
+        let params = self.prefill.offer(&name, prompt, &tables).await;
+        let params = params.map_err(|why| Failure::new(Code::Failed, why))?;
+        Ok(FromPrefill::Offered { request, params: params.to_json() })
     }
 
     /// Paints over the blocks of requests that are read and gives them back: whoever still read
@@ -146,11 +170,19 @@ impl Worker {
     async fn free(self: Arc<Self>, mut freed: Freed) {
         while let Some(freed) = freed.next().await {
             let Some(kept) = lock(&self.kept).remove(freed.request.as_str()) else { continue };
-            let engine = Arc::clone(&self.engine);
-            tokio::task::spawn_blocking(move || {
-                engine.retire(&kept.tables);
-                drop(kept);
-            });
+            tokio::spawn(Arc::clone(&self).retire(freed.request.to_string(), kept));
+        }
+    }
+
+    async fn retire(self: Arc<Self>, request: String, kept: Kept) {
+        let engine = Arc::clone(&self.engine);
+        let work = move || {
+            engine.retire(&kept.tables);
+            drop(kept);
+            Some(())
+        };
+        if let Err(failure) = filled(request, work).await {
+            let _ = self.words.send(failed(failure));
         }
     }
 
@@ -163,6 +195,22 @@ impl Worker {
     }
 }
 
+/// Does work on the blocks of a request that holds the permits for them: the permits are the
+/// blocks, so that no answer, like a panic, is a bug that the parent must hear of.
+async fn filled<T: Send + 'static>(
+    request: impl Display,
+    work: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Result<T, Failure> {
+    let bug = |why: &dyn Display| {
+        Failure::new(Code::Failed, format!("the prefill worker's request {request}: {why}"))
+    };
+    let filled = tokio::task::spawn_blocking(work).await.map_err(|why| bug(&why))?;
+    filled.ok_or_else(|| bug(&"out of blocks"))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -136,7 +136,7 @@ fn axis(report: &Report, cell: f64, bottom: f64) -> Group {
     let mut group = Group::new();
     for index in (0..=blocks).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
         let x = LEFT + cell * units(index);
-        let label = output::count((index * block).min(report.tokens));
+        let label = output::count(index.saturating_mul(block).min(report.tokens));
         group = group.add(text(x, bottom + 16.0, 11, FAINT, label).set("text-anchor", "middle"));
     }
     group.add(text(LEFT - 8.0, bottom + 16.0, 11, FAINT, "token").set("text-anchor", "end"))

@@ -51,7 +51,7 @@ pub(super) fn run(
     let prefill_tokens = Kind::prefill_tokens(kinds, tokens);
     let report = report(&prefill, &decode, tokens, prefill_tokens).map_err(refused)?;
     if json {
-        anstream::println!("{}", serde_json::json!(report));
+        output::line(serde_json::json!(report));
     } else {
         print(&report);
     }
@@ -140,7 +140,7 @@ fn print(report: &Report) {
     };
     let rows = report.reads.iter().map(row).collect();
     let header = ["decode rank", "from prefill rank", "copies", "ranges", "bytes"];
-    anstream::println!("{}", output::table(&header, &[], rows));
+    output::line(output::table(&header, &[], rows));
     output::title("Whom each prefill rank waits for");
     let row = |(rank, of): (usize, &Vec<usize>)| {
         let names: Vec<String> = of.iter().map(usize::to_string).collect();
@@ -152,11 +152,11 @@ fn print(report: &Report) {
         vec![rank.to_string(), names]
     };
     let rows = report.readers.iter().enumerate().map(row).collect();
-    anstream::println!("{}", output::table(&["prefill rank", "decode ranks"], &[1], rows));
-    anstream::println!(
+    output::line(output::table(&["prefill rank", "decode ranks"], &[1], rows));
+    output::line(format_args!(
         "The prefill engine computes {} of {} tokens; each decode rank zeroes at most {}.",
         output::count(report.prefill_tokens),
         output::count(report.tokens),
         output::bytes(report.zeroed.iter().copied().max().unwrap_or(0))
-    );
+    ));
 }

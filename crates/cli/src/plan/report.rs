@@ -1,12 +1,14 @@
-//! The figures of one plan, computed by the planner itself.
+//! The figures of one plan. What moves is read off the planner's copies: nothing here decides it.
+
+use std::sync::Arc;
 
 use kv_layout::baseline::{self, Moved};
 use kv_layout::{
-    BlockTable, CacheLayout, Group, Grouping, Holding, Kind, Model, PageOrder, Plan, Span, Target,
-    kept, plan,
+    BlockTable, CacheLayout, Group, Grouping, Holding, Kind, Model, PageOrder, PlacedLayer, Plan,
+    Span, Target, kept, plan,
 };
 use serde::Serialize;
-use strided::MergeRuns;
+use strided::{BlockCopy, Blocks, MergeRuns};
 
 use crate::failure::{Code, Failure};
 
@@ -87,8 +89,12 @@ impl Report {
         let resume_at = tokens - 1;
         let joint = Planned::new(model, &grouping, PageOrder::Joint, tokens)?;
         let apart = Planned::new(model, &grouping, PageOrder::Apart, tokens)?;
-        let groups: Vec<GroupRow> =
-            grouping.groups.iter().map(|group| group_row(group, tokens)).collect();
+        let groups: Vec<GroupRow> = grouping
+            .groups
+            .iter()
+            .zip(0..)
+            .map(|(group, at)| group_row(group, at, &joint))
+            .collect();
         let scheme = |count: fn(&Planned) -> u64| Scheme {
             ranges_joint: count(&joint),
             ranges_apart: count(&apart),
@@ -106,7 +112,7 @@ impl Report {
             tokens,
             resume_at,
             block_size,
-            layers: layer_rows(model, &grouping, &groups, tokens),
+            layers: layer_rows(model, &groups, &joint, tokens),
             regions: region_rows(&grouping),
             groups,
             schemes,
@@ -117,7 +123,15 @@ impl Report {
 /// A plan between two equal engines whose block ids are contiguous.
 struct Planned {
     layout: CacheLayout,
+    tables: Vec<BlockTable>,
     plan: Plan,
+}
+
+/// Blocks that the plan moves, counted from the start of the sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct MovedBlocks {
+    first: u64,
+    count: u64,
 }
 
 impl Planned {
@@ -142,7 +156,7 @@ impl Planned {
         let target = Target { ranks: &[&layout], rank: 0, tables: &tables, hits: &[] };
         let span = Span { valid: tokens, resume_at: tokens - 1 };
         let plan = plan(&[source], target, span).map_err(|why| Failure::new(Code::Failed, why))?;
-        Ok(Self { layout, plan })
+        Ok(Self { layout, tables, plan })
     }
 
     fn copies(&self) -> impl Iterator<Item = strided::RangePairs> + '_ {
@@ -152,6 +166,40 @@ impl Planned {
             };
             copy.ranges(stride(copy.source()), stride(copy.target()))
         })
+    }
+
+    /// Blocks of a group that the copies from these regions name. Ids are contiguous within a
+    /// group and no two groups share one, so an id says its place in the table.
+    fn moved(&self, group: u32, from: impl Fn(u32) -> bool) -> MovedBlocks {
+        let table = &self.tables[group as usize].ids;
+        let (Some(first), Some(last)) = (table.first(), table.last()) else {
+            return MovedBlocks::default();
+        };
+        let sources = self.plan.copies().map(BlockCopy::source);
+        let mut lists: Vec<&Arc<[u32]>> =
+            sources.filter(|blocks| from(blocks.region().0)).map(Blocks::ids).collect();
+        // The regions of a group share one list, which may be long.
+        lists.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let ids = lists.into_iter().flat_map(|ids| ids.iter().copied());
+        let mut moved: Vec<u32> = ids.filter(|id| (first..=last).contains(&id)).collect();
+        moved.sort();
+        moved.dedup();
+        let place = moved.first().map_or(0, |id| u64::from(id - first));
+        MovedBlocks { first: self.first_block(group) + place, count: moved.len() as u64 }
+    }
+
+    /// Index in the sequence of the first block of a group's table; a state has no place.
+    fn first_block(&self, group: u32) -> u64 {
+        let is_state = |layer: &PlacedLayer| layer.group == group && layer.kind.is_recurrent();
+        if self.layout.layers.iter().any(is_state) {
+            return 0;
+        }
+        let block_size = u64::from(self.layout.groups[group as usize].block_size);
+        self.tables[group as usize].first_token / block_size.max(1)
+    }
+
+    fn kept(&self, group: u32) -> u64 {
+        self.tables[group as usize].ids.len() as u64
     }
 
     fn ranges(&self) -> u64 {
@@ -168,54 +216,38 @@ pub(super) fn too_many(tokens: u64) -> Failure {
         .hint("use fewer --tokens or a larger --block-size")
 }
 
-/// Blocks that hold a token visible from the last position on.
-fn moved_blocks(kind: Kind, block_size: u32, tokens: u64) -> std::ops::Range<u64> {
-    if kind.is_recurrent() {
-        // The one state, unless there is none yet.
-        return 0..u64::from(tokens > 1);
-    }
-    let visible = kind.visible_before(tokens - 1);
-    let block_size = u64::from(block_size);
-    let start = visible.start / block_size;
-    if visible.is_empty() { start..start } else { start..visible.end.div_ceil(block_size) }
-}
-
-fn group_row(group: &Group, tokens: u64) -> GroupRow {
-    let kept = kept(group.kind, group.block_size, tokens - 1, tokens);
-    let moved = moved_blocks(group.kind, group.block_size, tokens);
+fn group_row(group: &Group, index: u32, planned: &Planned) -> GroupRow {
+    let moved = planned.moved(index, |_| true);
     GroupRow {
         kind: group.kind,
         layers: group.layers.len(),
         block_size: group.block_size,
-        kept: kept.blocks,
-        moved: moved.end - moved.start,
-        first_moved: moved.start,
+        kept: planned.kept(index),
+        moved: moved.count,
+        first_moved: moved.first,
     }
 }
 
-fn layer_rows(
-    model: &Model,
-    grouping: &Grouping,
-    groups: &[GroupRow],
-    tokens: u64,
-) -> Vec<LayerRow> {
-    let group_of = |layer| grouping.groups.iter().position(|group| group.layers.contains(&layer));
-    let row = |(index, layer): (usize, &kv_layout::Layer)| {
-        let group = group_of(index)?;
-        let row = &groups[group];
+/// In the order of the model; the layout has them group by group.
+fn layer_rows(model: &Model, groups: &[GroupRow], planned: &Planned, tokens: u64) -> Vec<LayerRow> {
+    let row = |layer: &kv_layout::Layer| {
+        let placed = planned.layout.layers.iter().find(|placed| placed.name == layer.name)?;
+        let group = &groups[placed.group as usize];
+        let moved = planned
+            .moved(placed.group, |region| placed.parts.iter().any(|part| part.region == region));
         Some(LayerRow {
             name: layer.name.clone(),
             kind: layer.kind,
-            group: u32::try_from(group).ok()?,
+            group: placed.group,
             blocks: match layer.kind.is_recurrent() {
-                true => row.kept,
-                false => tokens.div_ceil(u64::from(row.block_size)),
+                true => group.kept,
+                false => tokens.div_ceil(u64::from(group.block_size)),
             },
-            first_moved: row.first_moved,
-            moved: row.moved,
+            first_moved: moved.first,
+            moved: moved.count,
         })
     };
-    model.layers.iter().enumerate().filter_map(row).collect()
+    model.layers.iter().filter_map(row).collect()
 }
 
 fn region_rows(grouping: &Grouping) -> Vec<RegionRow> {
@@ -225,3 +257,6 @@ fn region_rows(grouping: &Grouping) -> Vec<RegionRow> {
     };
     grouping.slot_bytes.iter().enumerate().map(row).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use crate::common::{folder, root, run, write};
+use crate::common::{FULL, command, finish, folder, root, run, write};
 use serde_json::{Value, json};
 
 const MODEL_HELP: &str = "give the path of a Hugging Face config.json; some are in models/";
@@ -56,6 +56,53 @@ fn a_model_that_is_none() {
     }
 }
 
+/// The config may be sound; this library knows no rule for it.
+#[test]
+fn a_model_that_is_not_supported() {
+    let folder = folder();
+    let windowed = FULL.replacen('{', r#"{"sliding_window": 64, "#, 1);
+    write(&folder, "model.json", &windowed);
+    let error = "model.json: `sliding_window` = 64 is not supported for llama";
+    for command in ["plan", "handoff"] {
+        fails(folder.path(), &[command, "model.json"], 3, error, None);
+    }
+    write(&folder, "model.json", &FULL.replace("llama", "mamba"));
+    let said = run(folder.path(), &["plan", "model.json"]);
+    assert_eq!(said.code, Some(3));
+    assert!(said.stderr.starts_with("error: model.json: `model_type` is \"mamba\"; known are"));
+}
+
+/// The largest numbers that are accepted are also computed with.
+#[test]
+fn the_largest_numbers() {
+    let folder = folder();
+    let plan = ["plan", "full.json", "--tokens", "1073741824", "--block-size", "1048576"];
+    let said = run(folder.path(), &[&plan[..], &["--svg", "map.svg"]].concat());
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert!(said.stdout.contains("0..=1023"), "{}", said.stdout);
+}
+
+#[test]
+fn log_levels_that_nobody_knows() {
+    let folder = folder();
+    let plan = |levels: &str, arguments: &[&str]| {
+        let mut command = command(folder.path(), arguments);
+        finish(command.env("RUST_LOG", levels))
+    };
+    let help = "give a level, such as RUST_LOG=info, or target=level pairs between commas";
+    let error = "RUST_LOG is kvferry=loud: error parsing level filter: expected one of \"off\", \
+                 \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5";
+    let said = plan("kvferry=loud", &["plan", "full.json"]);
+    assert_eq!(said.stderr, format!("error: {error}\n help: {help}\n"));
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    let said = plan("kvferry=loud", &["--json", "plan", "full.json"]);
+    let told: Value = serde_json::from_str(&said.stderr).unwrap();
+    assert_eq!(told, json!({ "error": error, "hint": help, "exit_code": 2 }));
+    for right in ["", "info", "warn,kvferry=debug", "off"] {
+        assert_eq!(plan(right, &["plan", "full.json"]).code, Some(0), "{right}");
+    }
+}
+
 #[test]
 fn numbers_that_cannot_be() {
     let folder = folder();
@@ -73,6 +120,37 @@ fn numbers_that_cannot_be() {
             fails(folder.path(), &[command, "full.json", flag, value], 2, error, see);
         }
     }
+    for (flag, value, error) in [
+        (
+            "--block-size",
+            "1_048_577",
+            "invalid value '1_048_577' for '--block-size <TOKENS>': must be at most 1,048,576",
+        ),
+        (
+            "--tokens",
+            "1,073,741,825",
+            "invalid value '1,073,741,825' for '--tokens <N>': must be at most 1,073,741,824",
+        ),
+        (
+            "--tokens",
+            "99999999999999999999",
+            "invalid value '99999999999999999999' for '--tokens <N>': must be at most \
+             1,073,741,824",
+        ),
+    ] {
+        for command in ["plan", "handoff"] {
+            fails(folder.path(), &[command, "full.json", flag, value], 2, error, see);
+        }
+    }
+    let error = "invalid value '1000000001' for '--requests <R>': must be at most 1,000,000,000";
+    fails(folder.path(), &["handoff", "full.json", "--requests", "1000000001"], 2, error, see);
+    let error = "invalid value '1000000001' for '--limit <N>': must be at most 1,000,000,000";
+    let limit = |limit| ["replay", "full.json", "--pool", "1MiB", "--limit", limit];
+    fails(folder.path(), &limit("1000000001"), 2, error, see);
+    let error = "invalid value '1000001' for '--limit <N>': must be at most 1,000,000 where the \
+                 trace is generated (no trace given)";
+    let shorter = Some("give --trace a file that is there, or a smaller --limit");
+    fails(folder.path(), &limit("1000001"), 2, error, shorter);
     let error = "invalid value '0' for '--speed <X>': must be above 0";
     fails(folder.path(), &["replay", "full.json", "--pool", "1MiB", "--speed", "0"], 2, error, see);
     let error = "a pool of 1000 bytes holds no block of 131072 bytes beside the null block";

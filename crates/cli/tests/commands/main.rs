@@ -4,5 +4,6 @@
 mod common;
 mod errors;
 mod handoff;
+mod pipes;
 mod plan;
 mod replay;

@@ -18,4 +18,7 @@ fn bounds_that_cannot_work() {
     assert_eq!(refused(|b| b.claim_life = secs(600)), order("claim_life", "oldest"));
     assert_eq!(refused(|b| b.unclaimed = secs(601)), order("unclaimed", "oldest"));
     assert_eq!(refused(|b| b.answer = secs(2)), order("pending", "answer"));
+    assert_eq!(refused(|b| b.oldest = secs(86_400)), Ok(()));
+    assert_eq!(refused(|b| b.oldest = secs(86_401)), Err("`oldest` must be a day at most".into()));
+    assert_eq!(refused(|b| b.answer = Time::MAX), Err("`answer` must be a day at most".into()));
 }

@@ -45,7 +45,10 @@ fn what_no_peer_would_take() {
     let mut p = scheduler(1);
     let size = |tables, blocks| Err(FinishError::Size { tables, blocks });
     assert_eq!(p.finish(finished(65, 0)), size(65, 0));
-    assert_eq!(p.finish(finished(2, 2_100_000)), size(2, 4_200_000));
+    assert_eq!(p.finish(finished(2, 1_000_001)), size(2, 2_000_002));
+    let mut nothing = finished(1, 3);
+    nothing.prompt.valid = 0;
+    assert_eq!(p.finish(nothing), Err(FinishError::NoTokens));
     assert_eq!(p.leases(), 0);
     let address = Address { engine_id: "p".into(), host: String::new(), port: 1, tp_size: 1 };
     let refused = Scheduler::new(P.engine, address).unwrap_err();

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use transport::{AgentId, Card, Endpoint, Event as Moved, GrantToken, PeerId};
 
 use super::reads::Reads;
-use super::{Attached, Command, Ended, Fresh, Link, Offers, Read};
+use super::{Attached, Command, Ended, Fresh, Hold, Link, Offers, Read};
 use crate::{Config, FetchError};
 
 /// A lease whose blocks may be reused.
@@ -37,6 +37,12 @@ enum Waiting {
     Gone(Ended),
 }
 
+/// One claim that has not ended, or whose end nobody has heard yet.
+struct Claimed {
+    hold: Hold,
+    waiting: Waiting,
+}
+
 pub(super) struct Driver {
     worker: Worker,
     endpoint: Box<dyn Endpoint>,
@@ -44,7 +50,7 @@ pub(super) struct Driver {
     started: Instant,
     neighbours: BTreeMap<AgentEpoch, Neighbour>,
     reads: Reads,
-    waiting: BTreeMap<ClaimId, Waiting>,
+    claims: BTreeMap<ClaimId, Claimed>,
     freed: Option<mpsc::UnboundedSender<FreedLease>>,
 }
 
@@ -63,7 +69,7 @@ impl Driver {
             started: Instant::now(),
             neighbours: BTreeMap::new(),
             reads: Reads::new(config.read_timeout),
-            waiting: BTreeMap::new(),
+            claims: BTreeMap::new(),
             freed,
         }
     }
@@ -81,7 +87,8 @@ impl Driver {
         let ready = AsyncFd::new(ready)?;
         Ok(async move {
             loop {
-                let due = self.worker.poll_timeout().map(|time| self.started + time);
+                let due = self.worker.poll_timeout();
+                let due = due.and_then(|time| self.started.checked_add(time));
                 tokio::select! {
                     command = inbox.recv() => match command {
                         Some(command) => self.command(command),
@@ -115,14 +122,9 @@ impl Driver {
                 }
             }
             Command::Lease(lease) => self.input(Input::Lease(lease)),
-            Command::Claim { start, reply } => self.claim(start, reply),
+            Command::Claim { start, hold, reply } => self.claim(start, hold, reply),
             Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
-            Command::Abort(claim) => {
-                if let Some(Waiting::Gone(_)) = self.waiting.get(&claim) {
-                    self.waiting.remove(&claim);
-                }
-                self.input(Input::Abort(claim));
-            }
+            Command::Abort { claim, ticket } => self.abort(claim, ticket),
             Command::Counts(reply) => {
                 let _ = reply.send(self.worker.counts());
             }
@@ -140,26 +142,38 @@ impl Driver {
         Ok(())
     }
 
-    fn claim(&mut self, start: Start, reply: oneshot::Sender<Offers>) {
-        if self.waiting.contains_key(&start.claim) {
+    fn claim(&mut self, start: Start, hold: Hold, reply: oneshot::Sender<Offers>) {
+        if self.claims.contains_key(&start.claim) {
             let _ = reply.send(Err(FetchError::UnderWay));
             return;
         }
-        self.waiting.insert(start.claim.clone(), Waiting::Offer(reply));
+        let claimed = Claimed { hold, waiting: Waiting::Offer(reply) };
+        self.claims.insert(start.claim.clone(), claimed);
         self.input(Input::Start(start));
     }
 
+    fn abort(&mut self, claim: ClaimId, ticket: u64) {
+        let Some(claimed) = self.claims.get(&claim) else { return };
+        if claimed.hold.ticket != ticket {
+            return;
+        }
+        if let Waiting::Gone(_) = claimed.waiting {
+            self.claims.remove(&claim);
+        }
+        self.input(Input::Abort(claim));
+    }
+
     fn read(&mut self, claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended>) {
-        match self.waiting.remove(&claim) {
-            Some(Waiting::Nobody) => {}
-            Some(Waiting::Gone(ended)) => {
-                let _ = reply.send(ended);
+        let Some(claimed) = self.claims.get_mut(&claim) else { return };
+        match std::mem::replace(&mut claimed.waiting, Waiting::Reading(reply)) {
+            Waiting::Nobody => {}
+            Waiting::Gone(ended) => return self.ended(&claim, ended),
+            // An engine reads only what it was offered, and once.
+            other @ (Waiting::Offer(_) | Waiting::Reading(_)) => {
+                claimed.waiting = other;
                 return;
             }
-            // An engine reads only what it was offered, and once.
-            Some(Waiting::Offer(_) | Waiting::Reading(_)) | None => return,
         }
-        self.waiting.insert(claim.clone(), Waiting::Reading(reply));
         let data = |read: Read| (self.neighbours.get(&read.peer).and_then(|near| near.data), read);
         let reads = reads.into_iter().map(data).collect();
         let told = self.reads.start(self.endpoint.as_mut(), &claim, reads);
@@ -219,15 +233,22 @@ impl Driver {
         match action {
             Action::Send(message) => {
                 let agent = message.to;
-                let Some(near) = self.neighbours.get(&agent) else { return };
+                let Some(near) = self.neighbours.get(&agent) else {
+                    // What was asked of it meanwhile would wait for an answer in vain.
+                    return self.input(Input::PeerLost(agent));
+                };
                 if near.link.messages.try_send(message).is_err() {
                     self.lose(agent);
                 }
             }
             Action::Grant { reader, token, tables } => {
-                let blocks = granted(&self.layout, &tables);
                 let (reader, token) = (AgentId(reader.0), GrantToken(token.0));
-                if let Err(why) = self.endpoint.grant(reader, token, blocks) {
+                let granted = granted(&self.layout, &tables).map_err(|why| why.to_string());
+                let granted = granted.and_then(|blocks| {
+                    let granted = self.endpoint.grant(reader, token, blocks);
+                    granted.map_err(|why| why.to_string())
+                });
+                if let Err(why) = granted {
                     // The reader will be told that nothing is granted, and D will try again.
                     tracing::error!(%why, "blocks cannot be granted");
                 }
@@ -256,42 +277,45 @@ impl Driver {
     }
 
     fn offered(&mut self, claim: ClaimId, offers: Vec<Offer>) {
-        let waiting = self.waiting.insert(claim.clone(), Waiting::Nobody);
-        let Some(Waiting::Offer(reply)) = waiting else { return };
-        if reply.send(Ok(offers)).is_err() {
-            self.input(Input::Abort(claim));
-        }
+        let Some(claimed) = self.claims.get_mut(&claim) else { return };
+        let waiting = std::mem::replace(&mut claimed.waiting, Waiting::Nobody);
+        let Waiting::Offer(reply) = waiting else { return };
+        // Whoever does not take it, now or from the channel, aborts: see `decode::Guard`.
+        let _ = reply.send(Ok(offers));
     }
 
     fn ended(&mut self, claim: &ClaimId, ended: Ended) {
-        match self.waiting.remove(claim) {
-            Some(Waiting::Reading(reply)) => {
+        let Some(Claimed { hold, waiting }) = self.claims.remove(claim) else { return };
+        match waiting {
+            Waiting::Reading(reply) => {
                 let _ = reply.send(ended);
             }
-            Some(Waiting::Offer(reply)) => {
+            Waiting::Offer(reply) => {
                 let failure = ended.err().flatten().unwrap_or(Failure::Over);
                 let _ = reply.send(Err(failure.into()));
             }
-            Some(Waiting::Nobody) if ended != Err(None) => {
-                self.waiting.insert(claim.clone(), Waiting::Gone(ended));
+            Waiting::Nobody if ended != Err(None) => {
+                let claimed = Claimed { hold, waiting: Waiting::Gone(ended) };
+                self.claims.insert(claim.clone(), claimed);
             }
-            Some(Waiting::Nobody | Waiting::Gone(_)) | None => {}
+            Waiting::Nobody | Waiting::Gone(_) => {}
         }
     }
 }
 
-/// The pages of a lease, as the endpoint must allow them.
-fn granted(layout: &CacheLayout, tables: &[BlockTable]) -> Vec<Blocks> {
+/// The pages of a lease, as the endpoint must allow them. `tables` has one for each group.
+pub(crate) fn granted(
+    layout: &CacheLayout,
+    tables: &[BlockTable],
+) -> Result<Vec<Blocks>, strided::Error> {
     let mut blocks = Vec::new();
     for (group, table) in (0_u32..).zip(tables) {
         for (region, span) in layout.group_spans(group) {
-            let page = Pattern::contiguous(span.start, span.end - span.start);
-            let pages =
-                page.and_then(|page| Blocks::new(RegionId(region), table.ids.clone(), page));
-            blocks.extend(pages);
+            let page = Pattern::contiguous(span.start, span.end - span.start)?;
+            blocks.push(Blocks::new(RegionId(region), table.ids.clone(), page)?);
         }
     }
-    blocks
+    Ok(blocks)
 }
 
 /// Returns when the endpoint has events. The readiness is cleared before they are taken, so

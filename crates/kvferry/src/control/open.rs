@@ -1,6 +1,6 @@
 //! From a fresh socket to a known peer.
 
-use connector::handshake::{Handshake, HandshakeError, MAX_BODY};
+use connector::handshake::{Handshake, HandshakeError, MAX_BODY, compatible};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -25,9 +25,11 @@ pub(crate) async fn dial(
         let mut stream = stream;
         stream.set_nodelay(true)?;
         stream.write_all(&hello.encode()).await?;
-        check(&read_hello(&mut stream).await?, Role::Prefill)?;
+        let greeting = read_hello(&mut stream).await?;
+        check(&greeting, Role::Prefill)?;
         write_body(&mut stream, ours).await?;
         let theirs = read_body(&mut stream).await?;
+        same_peer(&greeting, &theirs)?;
         Ok(opened(stream, theirs))
     })
     .await
@@ -42,11 +44,14 @@ pub(crate) async fn accept(
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
-        let theirs = read_hello(&mut stream).await?;
+        let greeting = read_hello(&mut stream).await?;
         stream.write_all(&hello.encode()).await?;
-        check(&theirs, Role::Decode)?;
+        check(&greeting, Role::Decode)?;
         let theirs = read_body(&mut stream).await?;
+        same_peer(&greeting, &theirs)?;
+        // Also to a peer that does not match: it can then say why on its side.
         write_body(&mut stream, ours).await?;
+        compatible(ours, &theirs)?;
         Ok(opened(stream, theirs))
     })
     .await
@@ -70,6 +75,15 @@ fn check(theirs: &Hello, role: Role) -> Result<(), ControlError> {
         Ok(())
     } else {
         Err(ControlError::Part)
+    }
+}
+
+/// Whatever will prove the hello's identity must prove that of the body.
+fn same_peer(hello: &Hello, body: &Handshake) -> Result<(), ControlError> {
+    let named = [("engine", hello.engine, body.engine.0), ("agent", hello.agent.0, body.agent.0)];
+    match named.into_iter().find(|(_, hello, body)| hello != body) {
+        Some((what, hello, body)) => Err(ControlError::Identity { what, hello, body }),
+        None => Ok(()),
     }
 }
 

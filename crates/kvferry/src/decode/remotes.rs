@@ -44,11 +44,18 @@ impl Remote {
     }
 }
 
-/// All of them, by address. Requests for one peer share a handshake, and those of different
-/// peers shake hands side by side.
+/// Times that a peer may complete a handshake and hang up before a claim fails.
+const ATTEMPTS: usize = 2;
+
+type Cell = Arc<OnceCell<Arc<Remote>>>;
+type Cells = Arc<DashMap<SocketAddr, Cell>>;
+
+/// All of them, by the address that their names lead to: two names of one engine share a
+/// channel, of which an agent has one. Requests for one peer share a handshake, and those of
+/// different peers shake hands side by side.
 #[derive(Default)]
 pub(crate) struct Remotes {
-    by_address: DashMap<(String, u16), Arc<OnceCell<Arc<Remote>>>>,
+    cells: Cells,
 }
 
 impl Remotes {
@@ -60,24 +67,94 @@ impl Remotes {
         address: &Address,
         engine: EngineEpoch,
     ) -> Result<Arc<Remote>, FetchError> {
-        let key = (address.host.clone(), address.port);
-        loop {
-            let cell = Arc::clone(&self.by_address.entry(key.clone()).or_default());
-            let remote = cell.get_or_try_init(|| connect(agent, address)).await?;
-            if remote.is_open(engine).await {
-                return Ok(Arc::clone(remote));
-            }
-            self.by_address.remove_if(&key, |_, current| Arc::ptr_eq(current, &cell));
+        let name = format!("{}:{}", address.host, address.port);
+        let targets = resolve(&name, address).await?;
+        if let Some(known) = targets.iter().find_map(|target| self.known(*target, engine)) {
+            return Ok(known);
         }
+        for _ in 0..ATTEMPTS {
+            let remote = self.first(agent, &name, &targets).await?;
+            if remote.is_open(engine).await {
+                return Ok(remote);
+            }
+            let gone = |_: &SocketAddr, cell: &Cell| {
+                cell.get().is_some_and(|current| Arc::ptr_eq(current, &remote))
+            };
+            targets.iter().for_each(|target| drop(self.cells.remove_if(target, gone)));
+        }
+        Err(FetchError::Control { address: name, why: ControlError::HungUp })
+    }
+
+    /// An open channel to this life of the engine.
+    fn known(&self, target: SocketAddr, engine: EngineEpoch) -> Option<Arc<Remote>> {
+        let remote = Arc::clone(self.cells.get(&target)?.get()?);
+        (remote.engine == engine && remote.closed.has_changed().is_ok()).then_some(remote)
+    }
+
+    /// The first of several addresses of one engine that answers.
+    async fn first(
+        &self,
+        agent: &Agent,
+        name: &str,
+        targets: &[SocketAddr],
+    ) -> Result<Arc<Remote>, FetchError> {
+        let mut refused = FetchError::NotLoopback { address: name.to_owned() };
+        for target in targets {
+            let entered = Entered::new(&self.cells, *target);
+            match entered.remote(agent, name).await {
+                // The engine may listen at another of its name's addresses.
+                Err(why @ FetchError::Control { .. }) => refused = why,
+                ended => return ended,
+            }
+        }
+        Err(refused)
     }
 }
 
-async fn connect(agent: &Agent, address: &Address) -> Result<Arc<Remote>, FetchError> {
-    let name = format!("{}:{}", address.host, address.port);
-    let failed = |why: ControlError| FetchError::Control { address: name.clone(), why };
-    let targets = resolve(&name, address).await?;
-    let stream = TcpStream::connect(&targets[..]).await.map_err(|why| failed(why.into()))?;
-    let opened = control::dial(stream, &agent.hello, &agent.handshake).await.map_err(failed)?;
+/// Somebody who waits for a cell. The last one who leaves it empty, by an error or by being
+/// dropped, takes it away; nobody is cut off from those who come later before that.
+struct Entered<'a> {
+    cells: &'a Cells,
+    target: SocketAddr,
+    cell: Cell,
+}
+
+impl<'a> Entered<'a> {
+    fn new(cells: &'a Cells, target: SocketAddr) -> Self {
+        let cell = Arc::clone(&cells.entry(target).or_default());
+        Self { cells, target, cell }
+    }
+
+    async fn remote(&self, agent: &Agent, name: &str) -> Result<Arc<Remote>, FetchError> {
+        let connect = async || {
+            let remote = connect(agent, name, self.target).await?;
+            let (cells, target, cell) =
+                (Arc::clone(self.cells), self.target, Arc::clone(&self.cell));
+            let mut closed = remote.closed.clone();
+            // It ends with the channel, which ends with the agent.
+            tokio::spawn(async move {
+                while closed.changed().await.is_ok() {}
+                cells.remove_if(&target, |_, current| Arc::ptr_eq(current, &cell));
+            });
+            Ok(remote)
+        };
+        self.cell.get_or_try_init(connect).await.cloned()
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // The map's reference and this one: all others are taken under the map's lock.
+        let alone = |cell: &Cell| cell.get().is_none() && Arc::strong_count(cell) == 2;
+        self.cells.remove_if(&self.target, |_, cell| Arc::ptr_eq(cell, &self.cell) && alone(cell));
+    }
+}
+
+async fn connect(agent: &Agent, name: &str, target: SocketAddr) -> Result<Arc<Remote>, FetchError> {
+    let failed = |why: ControlError| FetchError::Control { address: name.to_owned(), why };
+    let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
+    let hello = agent.hello().map_err(|why| failed(why.into()))?;
+    let opened = control::dial(stream, &hello, &agent.handshake).await.map_err(failed)?;
     let theirs = opened.theirs.clone();
     compatible(&agent.handshake, &theirs)?;
     let card = card(&theirs).ok_or(FetchError::NoProvider)?;
@@ -97,14 +174,21 @@ async fn connect(agent: &Agent, address: &Address) -> Result<Arc<Remote>, FetchE
 
 /// The addresses that stay on this host: peers do not prove who they are yet.
 async fn resolve(name: &str, address: &Address) -> Result<Vec<SocketAddr>, FetchError> {
-    let found = lookup_host((address.host.as_str(), address.port)).await;
-    let found =
-        found.map_err(|why| FetchError::Control { address: name.to_owned(), why: why.into() })?;
+    let found = within("address", lookup_host((address.host.as_str(), address.port))).await;
+    let found = found.map_err(|why| FetchError::Control { address: name.to_owned(), why })?;
     let local: Vec<_> = found.filter(|found| found.ip().is_loopback()).collect();
     if local.is_empty() {
         return Err(FetchError::NotLoopback { address: name.to_owned() });
     }
     Ok(local)
+}
+
+async fn within<T>(
+    what: &'static str,
+    work: impl Future<Output = std::io::Result<T>>,
+) -> Result<T, ControlError> {
+    let done = timeout(control::HANDSHAKE, work).await;
+    Ok(done.map_err(|_| ControlError::Late { what })??)
 }
 
 fn card(theirs: &Handshake) -> Option<Card> {

@@ -61,6 +61,25 @@ async fn a_host_may_be_given_by_name() {
     d.at_rest().await;
 }
 
+/// A second channel of the agent would tear the first one down, and its reads with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_names_of_one_engine_share_a_channel() {
+    let config = Config::default();
+    let (mut p, d) =
+        (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let proxy = Proxy::start(p.prefill.address()).await;
+    let first = proxy.through(p.offer(1).await);
+    let mut second = proxy.through(p.offer(2).await);
+    second["remote_host"] = "localhost".into();
+    let (first, second) = (d.claim(1, &first).await.unwrap(), d.claim(2, &second).await.unwrap());
+    assert_eq!(d.receive(1, first).await.unwrap(), BYTES);
+    assert_eq!(d.receive(2, second).await.unwrap(), BYTES);
+    assert_eq!(proxy.connections(), 1);
+    p.all_satisfied(2).await;
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_at_the_same_time_share_one_handshake() {
     let config = Config::default();

@@ -1,14 +1,20 @@
 //! Peers that go, come back or fall silent: nobody hangs, nothing stays behind.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::proxy::Proxy;
 use crate::common::stranger::{self, Stranger};
 use crate::common::{BYTES, D, P, bounded, describe, failure, until};
+use kvferry::connector::handshake::DataCard;
 use kvferry::connector::{Bounds, Class, Failure, Why};
 use kvferry::kv_layout::PageOrder;
-use kvferry::transport::session::{Channel, Role};
+use kvferry::transport::session::{Channel, HELLO_LEN, Hello, Role};
 use kvferry::{Config, FetchError};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 
 const JOINT: PageOrder = PageOrder::Joint;
 
@@ -173,5 +179,38 @@ async fn a_stranger_does_not_outlive_the_agent() {
     // The stranger would have had 5 s to say the rest.
     assert!(died.elapsed() < Duration::from_secs(4));
     drop(offered);
+    d.at_rest().await;
+}
+
+/// It shakes hands as it should and hangs up, for ever. Nobody tries for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefill_engine_that_hangs_up_after_the_handshake() {
+    let config = Config::default();
+    let (p, d) = (P::start(&config, JOINT).await, D::start(&config, JOINT));
+    let mut params = p.offer(1).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    params["remote_port"] = listener.local_addr().unwrap().port().into();
+    let mut theirs = stranger::handshake(&describe(&p.engine));
+    let (agent, address) = (theirs.agent, listener.local_addr().unwrap().to_string());
+    theirs.cards = vec![DataCard { provider: "tcp".into(), agent, address }];
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let answering = tokio::spawn(async move {
+        loop {
+            let mut caller = Stranger(listener.accept().await.unwrap().0);
+            let mut hello = [0; HELLO_LEN];
+            caller.0.read_exact(&mut hello).await.unwrap();
+            if Hello::decode(&hello).unwrap().channel == Channel::Control {
+                count.fetch_add(1, Ordering::Relaxed);
+                caller.greet(Role::Prefill, Channel::Control).await;
+                caller.hear_body().await;
+                caller.say_body(&theirs).await;
+            }
+        }
+    });
+    let refused = d.claim(1, &params).await.err().expect("a refusal");
+    assert_eq!(refused.class(), Class::PeerLost, "{refused}");
+    assert!((1..=2).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
+    answering.abort();
     d.at_rest().await;
 }

@@ -4,10 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{BYTES, D, P, bounded, describe, failure, model, prompt, until, within};
+use crate::common::{
+    BLOCK, BYTES, D, P, RESUME, TOKENS, bounded, describe, failure, model, prompt, until, within,
+};
 use kvferry::connector::{Bounds, Class, Failure, Why};
 use kvferry::kv_layout::{DType, Kind, Model, PageOrder};
-use kvferry::{Config, Decode, Engine, FetchError, Prefill, PromptDigest, StartError};
+use kvferry::{Config, Decode, Engine, FetchError, OfferError, Prefill, PromptDigest, StartError};
 
 async fn pair() -> (P, D) {
     let config = Config::default();
@@ -236,4 +238,48 @@ async fn an_address_in_use() {
     let expected = format!("cannot listen on {}: ", p.prefill.address());
     assert!(refused.starts_with(&expected), "{refused}");
     p.at_rest().await;
+}
+
+/// Fewer or more tables than groups would leave blocks unreadable, or be read as another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offer_of_the_wrong_number_of_tables() {
+    let (p, d) = pair().await;
+    let tables = p.engine.allocate(TOKENS, RESUME).unwrap();
+    let refused = p.prefill.offer("p-1", prompt(1), &tables[1..]).await.unwrap_err();
+    assert!(matches!(refused, OfferError::Tables { tables: 3, groups: 4 }), "{refused}");
+    p.engine.retire(&tables);
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_timeouts_that_cannot_work() {
+    let (_, d) = pair().await;
+    let engine = describe(&d.engine);
+    for read_timeout in [Duration::ZERO, Duration::from_secs(86_401), Duration::MAX] {
+        let config = Config { read_timeout, ..Config::default() };
+        let refused = Decode::start(&config, &engine).err().expect("a refusal");
+        assert!(matches!(refused, StartError::ReadTimeout { .. }), "{refused}");
+    }
+}
+
+/// The same request twice: its leases are told apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freed_request_names_its_lease() {
+    let engine = sim::Engine::new(&model(), BLOCK, PageOrder::Joint, 1 << 20, 1).unwrap();
+    let config = bounded(Bounds { unclaimed: Duration::from_millis(50), ..Bounds::default() });
+    let (prefill, mut freed) = Prefill::start(&config, &describe(&engine)).await.unwrap();
+    let tables = engine.allocate(TOKENS, RESUME).unwrap();
+    let mut offered = Vec::new();
+    let mut named = Vec::new();
+    for _ in 0..2 {
+        offered.push(prefill.offer("p-1", prompt(1), &tables).await.unwrap().lease.nonce);
+    }
+    for _ in 0..2 {
+        named.push(within("freed", freed.next()).await.unwrap().nonce);
+    }
+    offered.sort();
+    named.sort();
+    assert_ne!(offered[0], offered[1]);
+    assert_eq!(offered, named);
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use crate::common::stranger::{Stranger, handshake, hello, noise};
 use crate::common::{BYTES, D, P, describe, until, within};
 use kvferry::Config;
-use kvferry::connector::Why;
+use kvferry::connector::handshake::Handshake;
+use kvferry::connector::{AgentEpoch, EngineEpoch, Why};
 use kvferry::kv_layout::PageOrder;
 use kvferry::transport::session::{Channel, HELLO_LEN, Role};
 use tokio::io::AsyncWriteExt;
@@ -149,6 +150,36 @@ async fn a_peer_in_the_wrong_part() {
         stranger.hear_hello().await;
         assert_eq!(stranger.hung_up().await, b"");
     }
+    server.serves().await;
+    server.at_rest().await;
+}
+
+/// One agent in the hello, another in the body.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_of_somebody_else() {
+    let mut server = Server::start().await;
+    let right = handshake(&describe(&server.p.engine));
+    let (engine, agent) = (EngineEpoch(78), AgentEpoch(78));
+    for ours in [Handshake { engine, ..right.clone() }, Handshake { agent, ..right.clone() }] {
+        let mut stranger = Stranger::connect(server.control()).await;
+        stranger.greet(Role::Decode, Channel::Control).await;
+        stranger.hear_hello().await;
+        stranger.say_body(&ours).await;
+        assert_eq!(stranger.hung_up().await, b"");
+    }
+    server.serves().await;
+    server.at_rest().await;
+}
+
+/// The prefill side compares as well. It says what it is, so that both can name the field.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_of_another_model() {
+    let mut server = Server::start().await;
+    let mut ours = handshake(&describe(&server.p.engine));
+    ours.model = "other".into();
+    let mut stranger = Stranger::connect(server.control()).await;
+    assert_eq!(stranger.shake_hands(&ours).await.model, "tests");
+    assert_eq!(stranger.hung_up().await, b"");
     server.serves().await;
     server.at_rest().await;
 }

@@ -88,10 +88,15 @@ impl HostMemory {
 
     /// The whole memory as words, in the byte order of the machine: the way for safe code to
     /// look at bytes that movers write at the same time.
+    ///
+    /// One mover is excepted: `loopback` copies bytes that are not whole aligned words on both
+    /// sides as single bytes. Words that such a copy touches may be used only before its
+    /// `submit` and after its completion; see the contract of [`Memory`].
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page aligned, a multiple of 8 bytes long, zeroed by the kernel
-        // and lives as long as `self`; every other access is atomic or the kernel's.
+        // and lives as long as `self`; every other access is the kernel's or atomic, and where it
+        // is of another size, the caller keeps to the exception above.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 }

@@ -14,6 +14,12 @@ pub(crate) use slice::Slice;
 /// `base` and `len` never change while the value lives, and the bytes between them stay valid
 /// for reads and writes by any thread. Nobody holds Rust references to those bytes other than
 /// to atomics: movers write them from system calls and other threads at any time.
+///
+/// Rust's memory model has no races between atomics of different sizes. `loopback`, the one
+/// mover that copies in this process, uses `AtomicU64` where source and target are both aligned
+/// to 8 bytes and `AtomicU8` for everything else. So whoever looks, be it through atomics,
+/// looks with these sizes or not before the transfer has completed; and of two loopback
+/// transfers at a time that share bytes, both are aligned or neither is.
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;

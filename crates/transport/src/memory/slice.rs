@@ -40,7 +40,8 @@ impl<'a> Slice<'a> {
     }
 
     /// Copies as many bytes as both have, one atomic at a time: others may look at them, and
-    /// the two may be of the same memory.
+    /// the two may be of the same memory. Whole words only where both sides are aligned; what
+    /// that asks of those who look is in the contract of [`Memory`].
     pub(crate) fn copy_to(self, target: Slice<'_>) {
         let len = self.len.min(target.len);
         let aligned = |ptr: *mut u8| ptr.addr().is_multiple_of(align_of::<AtomicU64>());
@@ -48,7 +49,8 @@ impl<'a> Slice<'a> {
         for at in 0..words {
             let (from, to) = (self.ptr.cast::<u64>(), target.ptr.cast::<u64>());
             // SAFETY: both slices have `words` whole words from an aligned start, their
-            // memories outlive the slices, and others use them as atomics at most.
+            // memories outlive the slices, and others use them as atomics of this size at most, by
+            // the contract of `Memory`.
             let (from, to) =
                 unsafe { (AtomicU64::from_ptr(from.add(at)), AtomicU64::from_ptr(to.add(at))) };
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -4,6 +4,9 @@ use std::time::Duration;
 use super::{MAX_OPEN_REQUESTS, MAX_STREAMS};
 use crate::{AgentId, BindError};
 
+/// What any time here may be, so that a clock can always be added to it.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How a [`TcpEndpoint`](super::TcpEndpoint) works; checked once, when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
@@ -68,6 +71,11 @@ impl TcpConfig {
             times.iter().all(|time| !time.is_zero()),
             "hello_timeout, heartbeat and cut_after",
             "more than 0",
+        )?;
+        rule(
+            times.iter().all(|&time| time <= MAX_TIME),
+            "hello_timeout, heartbeat and cut_after",
+            "a day at most",
         )?;
         if !self.listen.ip().is_loopback() {
             return Err(BindError::NotLoopback { address: self.listen.to_string() });

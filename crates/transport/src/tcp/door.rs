@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -63,7 +64,10 @@ impl Door {
                 match accepted {
                     Ok((socket, _)) => self.admit(scope, socket),
                     // No descriptor is left, perhaps; a pause keeps the core cool meanwhile.
-                    Err(_) => thread::sleep(Duration::from_millis(10)),
+                    Err(why) => {
+                        tracing::warn!(%why, "cannot accept");
+                        thread::sleep(Duration::from_millis(100));
+                    }
                 }
             }
         });
@@ -100,6 +104,7 @@ impl Door {
         let known = state.guests.len() - strangers;
         let full = strangers >= self.config.max_strangers || known >= self.config.max_readers;
         if state.closed || full {
+            tracing::debug!(strangers, known, closed = state.closed, "no room for a connection");
             return None;
         }
         let link = Arc::new(Link::default());
@@ -172,9 +177,11 @@ impl Door {
         party: Party,
         deadline: Instant,
     ) -> Result<(), GreetError> {
-        if lock(&self.state).parties.insert(party.clone(), number).is_some() {
-            return Err(GreetError::Unexpected("a second first stream"));
-        }
+        // The first one keeps its place, whoever says the same afterwards.
+        match lock(&self.state).parties.entry(party.clone()) {
+            Entry::Vacant(vacant) => vacant.insert(number),
+            Entry::Occupied(_) => return Err(GreetError::Unexpected("a second first stream")),
+        };
         self.answer(socket, hello)?;
         let link = self.gather(number, &party, deadline)?;
         let grants = Arc::clone(&self.grants);

@@ -32,7 +32,7 @@ impl Link {
         }
     }
 
-    /// The sockets, by stream.
+    /// The sockets: that of stream 0 first, the others in the order in which they came.
     pub(super) fn sockets(&self) -> Vec<Arc<TcpStream>> {
         lock(&self.state).sockets.clone()
     }

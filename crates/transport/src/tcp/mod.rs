@@ -36,7 +36,8 @@ const PORTION: u32 = 2 << 20;
 /// Transfers that a reader may have open at one source.
 const MAX_OPEN_REQUESTS: usize = 4096;
 
-/// Bytes of one request.
+/// Bytes of one request. `connector::limits::MAX_LEASE_BLOCKS` is chosen so that a read of all
+/// blocks of the largest lease fits.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// Bytes of all requests that a reader may have open at one source.

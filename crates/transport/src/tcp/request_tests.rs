@@ -76,3 +76,15 @@ fn a_request_beyond_the_limit_is_not_made() {
 fn a_count_beyond_what_was_sent_allocates_nothing() {
     assert_eq!(decode(&u32::MAX.to_le_bytes()), None);
 }
+
+/// `connector::limits::MAX_LEASE_BLOCKS`, which this crate cannot name.
+#[test]
+fn a_read_of_the_largest_lease_fits() {
+    let page = Pattern::contiguous(0, 4096).unwrap();
+    let groups: Vec<Arc<[u32]>> = (0..64).map(|_| (0..2_000_000 / 64).collect()).collect();
+    let blocks = (0..4096).map(|region| {
+        Blocks::new(RegionId(region), Arc::clone(&groups[region as usize % 64]), page).unwrap()
+    });
+    let blocks: Vec<Blocks> = blocks.collect();
+    assert!(encode(blocks.iter()).is_some());
+}

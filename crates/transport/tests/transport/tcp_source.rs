@@ -318,13 +318,16 @@ fn an_endpoint_can_be_dropped_in_the_middle_of_anything() {
 #[test]
 fn settings_are_checked() {
     type Change = fn(&mut TcpConfig);
-    let changes: [Change; 6] = [
+    let changes: [Change; 9] = [
         |config| config.streams = 0,
         |config| config.streams = 17,
         |config| config.max_in_flight = 0,
         |config| config.max_in_flight = 5000,
         |config| config.missed_heartbeats = 0,
         |config| config.heartbeat = Duration::ZERO,
+        |config| config.heartbeat = Duration::MAX,
+        |config| config.hello_timeout = Duration::MAX,
+        |config| config.cut_after = Duration::MAX,
     ];
     for change in changes {
         let mut config = config(SOURCE);
@@ -334,4 +337,22 @@ fn settings_are_checked() {
     let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let refused = TcpEndpoint::bind(TcpConfig::new(AgentId(1), 1, everywhere));
     assert!(matches!(refused, Err(BindError::NotLoopback { .. })));
+}
+
+/// Who repeats another's first stream is turned away, and the honest connection completes.
+#[test]
+fn a_second_first_stream_is_refused() {
+    let serving = Serving::new();
+    let first = Hello { streams: 2, ..raw::hello(READER, Role::Decode) };
+    let mut honest = TcpStream::connect(&serving.card.address).unwrap();
+    raw::greet(&honest, &first);
+    let mut repeater = TcpStream::connect(&serving.card.address).unwrap();
+    repeater.write_all(&first.encode()).unwrap();
+    assert!(hangs_up(&repeater));
+    let second = TcpStream::connect(&serving.card.address).unwrap();
+    raw::greet(&second, &Hello { stream: 1, ..first });
+    // More than the second stream, which nobody reads, can take.
+    honest.write_all(&request(7, 64)).unwrap();
+    let (kind, transfer, _) = next(&mut honest);
+    assert_eq!((kind, transfer), (PORTION, 7));
 }

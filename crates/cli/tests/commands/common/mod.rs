@@ -53,16 +53,30 @@ pub struct Running {
 
 /// Runs the binary in `folder`.
 pub fn start(folder: &Path, arguments: &[&str]) -> Running {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kvferry"))
+    collected(&mut command(folder, arguments))
+}
+
+/// The binary in `folder`, not yet started, with both outputs to be read.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvferry"));
+    command
         .args(arguments)
         .current_dir(folder)
         .env_remove("RUST_LOG")
         .env_remove("CLICOLOR_FORCE")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command of [`command`] to its end.
+pub fn finish(command: &mut Command) -> Said {
+    collected(command).end()
+}
+
+fn collected(command: &mut Command) -> Running {
+    let mut child = command.spawn().unwrap();
     let stdout = collect(child.stdout.take().unwrap());
     let stderr = collect(child.stderr.take().unwrap());
     Running { child, stdout, stderr }

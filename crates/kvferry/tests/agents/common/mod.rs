@@ -4,7 +4,10 @@ pub mod proxy;
 pub mod stranger;
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use kvferry::connector::{Bounds, Failure, Why};
@@ -73,6 +76,12 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut()
         }
     })
     .await;
+}
+
+/// Polls a future once, which must not be ready.
+pub async fn begin<T>(work: &mut (impl Future<Output = T> + Unpin)) {
+    let pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut *work).poll(cx).is_pending()));
+    assert!(pending.await, "ready at once");
 }
 
 /// A prefill engine and its agent.

@@ -52,9 +52,19 @@ impl Stranger {
     pub async fn shake_hands(&mut self, ours: &Handshake) -> Handshake {
         self.greet(Role::Decode, Channel::Control).await;
         self.hear_hello().await;
+        self.say_body(ours).await;
+        self.hear_body().await
+    }
+
+    /// Says a handshake's body.
+    pub async fn say_body(&mut self, ours: &Handshake) {
         let body = ours.to_json().unwrap();
         self.say(&u32::try_from(body.len()).unwrap().to_le_bytes()).await;
         self.say(&body).await;
+    }
+
+    /// Hears one.
+    pub async fn hear_body(&mut self) -> Handshake {
         let length = within("a body", self.0.read_u32_le()).await.unwrap();
         let mut theirs = vec![0; length as usize];
         within("a body", self.0.read_exact(&mut theirs)).await.unwrap();

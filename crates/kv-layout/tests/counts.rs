@@ -3,6 +3,8 @@
 //! The right values come from the attention masks and vLLM's grouping rules, computed by hand:
 //! layers × blocks that hold a token which the query at N − 1, or a later one, can see.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use std::path::Path;
 
 use kv_layout::baseline::{all_full, flat_hybrid};

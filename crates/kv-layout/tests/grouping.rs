@@ -1,5 +1,7 @@
 //! KV cache groups and shared regions against the rules and worked examples of vLLM.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
 use kv_layout::{DType, GroupError, Grouping, Kind, Layer, LayerPart, Model, Recurrence, Role};
 
 const SLIDING: Kind = Kind::SlidingWindow { window: 1024 };

@@ -215,19 +215,13 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Refuses units that end before they begin, and two parts of one role, of which one would be
-/// written twice.
+/// Refuses two parts of one role, of which one would be written twice.
 fn check_parts(wanted: &PlacedLayer) -> Result<(), PlanError> {
     for (index, part) in (0_u32..).zip(&wanted.parts) {
-        let field = if part.units.start > part.units.end {
-            "units of part"
-        } else if wanted.parts.iter().filter(|other| other.role == part.role).count() > 1 {
-            "role of part"
-        } else {
-            continue;
-        };
-        let (side, layer) = (Side::Target, wanted.name.clone());
-        return Err(PlanError::Layout { side, layer, field, value: index });
+        if wanted.parts.iter().filter(|other| other.role == part.role).count() > 1 {
+            let (side, layer) = (Side::Target, wanted.name.clone());
+            return Err(PlanError::Layout { side, layer, field: "role of part", value: index });
+        }
     }
     Ok(())
 }

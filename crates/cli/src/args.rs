@@ -123,10 +123,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = up_to::<u64>(MAX_REQUESTS))]
     pub(crate) limit: Option<u64>,
     /// How many times faster than in the trace requests arrive and tokens are decoded.
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = factor)]
     pub(crate) speed: f64,
     /// Time that one decoded token takes at speed 1, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 20.0, value_parser = positive)]
+    #[arg(long, value_name = "MS", default_value_t = 20.0, value_parser = factor)]
     pub(crate) decode_ms: f64,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -154,10 +154,14 @@ pub(crate) struct WorkerArgs {
     pub(crate) link: LinkArgs,
 }
 
-/// Parses a number above 0.
-fn positive(text: &str) -> Result<f64, String> {
+/// Parses a number that a time can be multiplied or divided by.
+fn factor(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|why: std::num::ParseFloatError| why.to_string())?;
-    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".to_owned()) }
+    if (1e-6..=1e9).contains(&number) {
+        Ok(number)
+    } else {
+        Err("must be from 0.000001 to 1000000000".to_owned())
+    }
 }
 
 /// Parses a whole number from 1 to `most`; commas and underscores between its digits are free.

@@ -63,6 +63,7 @@ fn log() -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         // It would tell of a standard error that is gone on standard error.
         .log_internal_errors(false)
         .init();

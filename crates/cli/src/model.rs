@@ -37,6 +37,9 @@ pub(crate) fn load_shape(path: &Path, block_size: u32) -> Result<EngineShape, Fa
     };
     let text = read(path).map_err(|why| wrong(&why))?;
     let shape: Value = serde_json::from_str(&text).map_err(|why| wrong(&why))?;
+    if !shape.is_object() {
+        return Err(wrong(&"not a JSON object"));
+    }
     let says_block_size = shape.get("block_size").is_some();
     let shape: EngineShape = serde_json::from_value(shape).map_err(|why| wrong(&why))?;
     Ok(if says_block_size { shape } else { EngineShape { block_size, ..shape } })

@@ -16,6 +16,9 @@ use crate::summary::{Summary, Tally};
 use crate::trace::{Request, Trace};
 use crate::{model, output};
 
+/// Skipped requests that are named one by one.
+const NAMED: usize = 10;
+
 /// What is told at the end.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -39,12 +42,11 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     }
     let (fitting, skipped): (Vec<_>, Vec<_>) =
         trace.requests.into_iter().partition(|request| pair.fits(request.tokens));
-    for request in skipped.iter().filter(|_| !json) {
-        output::error_line(format_args!(
-            "request {} of {} tokens is larger than the pool: skipped",
-            request.number,
-            output::count(request.tokens)
-        ));
+    if !json {
+        name_skipped(&skipped);
+    }
+    if fitting.is_empty() {
+        return Err(Failure::input("no request fits into the pool").hint("give a larger --pool"));
     }
     let started = Instant::now();
     let bar = progress(fitting.len() as u64, json);
@@ -141,6 +143,23 @@ fn count(
     tally.add(&ended.map_err(|why| Failure::new(Code::Failed, why))??);
     bar.inc(1);
     Ok(())
+}
+
+/// Says which requests are larger than the pool: the first few, and how many more.
+fn name_skipped(skipped: &[Request]) {
+    for request in skipped.iter().take(NAMED) {
+        output::error_line(format_args!(
+            "request {} of {} tokens is larger than the pool: skipped",
+            request.number,
+            output::count(request.tokens)
+        ));
+    }
+    if let Some(more @ 1..) = skipped.len().checked_sub(NAMED) {
+        output::error_line(format_args!(
+            "… and {} more; --json lists all",
+            output::count(more as u64)
+        ));
+    }
 }
 
 fn heading(model: &Model, arguments: &ReplayArgs, trace: &Trace) {

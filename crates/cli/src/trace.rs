@@ -1,7 +1,7 @@
 //! Request traces: when prompts arrive and how long they and their answers are.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ const GENERATED: u64 = 1000;
 
 /// Most requests of a generated trace, all of which are in memory at once.
 const MAX_GENERATED: u64 = 1_000_000;
+
+/// Far above any published trace.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The requests to replay.
 pub(crate) struct Trace {
@@ -52,7 +55,7 @@ impl Trace {
     pub(crate) fn load(path: Option<&Path>, limit: Option<u64>) -> Result<Self, Failure> {
         let Some(path) = path else { return Self::generate("no trace given", limit) };
         match File::open(path) {
-            Ok(file) => Self::read(path, BufReader::new(file), limit),
+            Ok(file) => Self::read(path, file, limit),
             Err(why) if why.kind() == ErrorKind::NotFound => {
                 Self::generate(&format!("{} is not there", path.display()), limit)
             }
@@ -60,10 +63,11 @@ impl Trace {
         }
     }
 
-    fn read(path: &Path, lines: impl BufRead, limit: Option<u64>) -> Result<Self, Failure> {
+    fn read(path: &Path, lines: impl Read, limit: Option<u64>) -> Result<Self, Failure> {
         let mut requests = Vec::new();
         let mut start = None;
-        for (number, line) in (0..limit.unwrap_or(u64::MAX)).zip(lines.lines()) {
+        let lines = BufReader::new(lines.take(MAX_BYTES)).lines();
+        for (number, line) in (0..limit.unwrap_or(u64::MAX)).zip(lines) {
             let place = format!("{}, line {}", path.display(), number + 1);
             let wrong = |why: &dyn std::fmt::Display| {
                 Failure::input(format!("{place}: {why}")).hint(

@@ -112,7 +112,7 @@ impl Engine {
             for token in read {
                 let first =
                     if state { token } else { token - token % u64::from(tensor.block_size) };
-                if !held.contains(&first) && resume_at > 0 {
+                if !held.contains(&first) {
                     return Err(Fault::NoBlock { layer: tensor.layer.name.clone(), token });
                 }
             }
@@ -129,7 +129,7 @@ impl Engine {
     pub fn page_bytes(&self, resume_at: u64, tables: &[BlockTable]) -> u64 {
         let pages = |(_, tensor, table): (usize, Tensor<'_>, &BlockTable)| -> u64 {
             blocks_of(table, tensor.block_size)
-                .filter(|&(_, first)| resume_at > 0 && tensor.needs_block(first, resume_at))
+                .filter(|&(_, first)| tensor.needs_block(first, resume_at))
                 .flat_map(|(id, first)| {
                     tensor.rows(id, first).map(|row| row.len).collect::<Vec<_>>()
                 })

@@ -114,7 +114,8 @@ impl Tensor<'_> {
     #[must_use]
     pub fn needs(&self, token: u64, resume_at: u64) -> bool {
         match self.layer.kind {
-            Kind::Recurrent { .. } => token == resume_at,
+            // At the start there is no state yet.
+            Kind::Recurrent { .. } => token == resume_at && resume_at > 0,
             kind => token < resume_at && attends(kind, resume_at, token),
         }
     }

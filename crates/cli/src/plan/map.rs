@@ -19,10 +19,9 @@ const FAINT: &str = "#6b7280";
 
 /// Draws which blocks of which layer move.
 pub(crate) fn draw(report: &Report) -> Document {
-    let longest = report.layers.iter().map(|layer| layer.blocks).max().unwrap_or(1).max(1);
-    let cell = (WIDTH / units(longest)).min(ROW);
+    let scale = Scale::new(report);
     let height = TOP + ROW * units(report.layers.len() as u64) + 2.2 * MARGIN;
-    let width = LEFT + (cell * units(longest)).max(560.0) + MARGIN;
+    let width = LEFT + scale.at(scale.tokens).max(560.0) + 1.5 * MARGIN;
     let mut document = Document::new()
         .set("viewBox", (0, 0, width.ceil(), height.ceil()))
         .set("width", width.ceil())
@@ -31,10 +30,32 @@ pub(crate) fn draw(report: &Report) -> Document {
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"));
     document = document.add(heading(report)).add(legend(report));
     for (index, layer) in (0_u32..).zip(&report.layers) {
-        document = document.add(row(layer, TOP + ROW * f64::from(index), cell));
+        document = document.add(row(layer, report, TOP + ROW * f64::from(index), &scale));
     }
     let bottom = TOP + ROW * units(report.layers.len() as u64);
-    document.add(grid(longest, cell, bottom)).add(axis(report, cell, bottom))
+    document.add(axis(report, &scale, bottom))
+}
+
+/// Tokens to pixels: rows of different block size share one axis.
+struct Scale {
+    /// Tokens of the longest row, its last block filled up.
+    tokens: u64,
+    pixels_a_token: f64,
+}
+
+impl Scale {
+    fn new(report: &Report) -> Self {
+        let attention = || report.layers.iter().filter(|layer| !layer.kind.is_recurrent());
+        let filled = |layer: &LayerRow| layer.blocks.saturating_mul(u64::from(layer.block_size));
+        let tokens = attention().map(filled).max().unwrap_or(report.tokens).max(1);
+        let block = attention().map(|layer| layer.block_size).min().unwrap_or(1);
+        let pixels_a_token = (WIDTH / units(tokens)).min(4.0 * ROW / f64::from(block));
+        Self { tokens, pixels_a_token }
+    }
+
+    fn at(&self, tokens: u64) -> f64 {
+        units(tokens) * self.pixels_a_token
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "pixels")]
@@ -57,11 +78,15 @@ fn text(x: f64, y: f64, size: u32, fill: &str, content: impl Into<String>) -> Te
 
 fn heading(report: &Report) -> Group {
     let schemes = &report.schemes;
+    let mut sizes: Vec<u32> = report.groups.iter().map(|group| group.block_size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
     let title = format!(
         "{}: {} tokens in blocks of {}",
         report.model_type,
         output::count(report.tokens),
-        report.block_size
+        sizes.join(" and ")
     );
     let figures = format!(
         "{} of {} pages move, {} of {} ({})",
@@ -85,7 +110,9 @@ fn legend(report: &Report) -> Group {
             entries.push(entry);
         }
     }
-    entries.push((PRUNED, "pruned: no later token sees it".to_owned()));
+    if report.layers.iter().any(|layer| layer.moved < layer.blocks) {
+        entries.push((PRUNED, "pruned: no later token sees it".to_owned()));
+    }
     let mut group = Group::new();
     let mut x = MARGIN;
     for (fill, label) in entries {
@@ -98,46 +125,54 @@ fn legend(report: &Report) -> Group {
     group
 }
 
-fn row(layer: &LayerRow, y: f64, cell: f64) -> Group {
-    let bar = |from: u64, blocks: u64, fill: &str| {
-        Rectangle::new()
-            .set("x", LEFT + cell * units(from))
-            .set("y", y + 1.0)
-            .set("width", cell * units(blocks))
-            .set("height", ROW - 2.0)
-            .set("fill", fill)
+/// A cell a block, as long as there is room for its edge; a state is a mark where it belongs.
+fn row(layer: &LayerRow, report: &Report, y: f64, scale: &Scale) -> Group {
+    let block = u64::from(layer.block_size);
+    let bar = |x: f64, width: f64, fill: &str| {
+        let bar = Rectangle::new().set("x", LEFT + x).set("y", y + 1.0).set("width", width);
+        bar.set("height", ROW - 2.0).set("fill", fill)
     };
     let name = format!("{} · group {}", layer.name, layer.group);
-    let moved = bar(layer.first_moved, layer.moved, colour(layer.kind));
-    Group::new()
-        .add(text(LEFT - 8.0, y + 11.0, 11, INK, name).set("text-anchor", "end"))
-        .add(bar(0, layer.blocks, PRUNED))
-        .add(moved)
+    let group =
+        Group::new().add(text(LEFT - 8.0, y + 11.0, 11, INK, name).set("text-anchor", "end"));
+    if layer.kind.is_recurrent() {
+        let mark = if layer.moved > 0 { 8.0 } else { 0.0 };
+        return group.add(bar(scale.at(report.resume_at), mark, colour(layer.kind)));
+    }
+    let (from, moved) = (scale.at(layer.first_moved * block), scale.at(layer.moved * block));
+    group
+        .add(bar(0.0, scale.at(layer.blocks * block), PRUNED))
+        .add(bar(from, moved, colour(layer.kind)))
+        .add(edges(layer, y, scale))
 }
 
-/// White lines cut the bars into cells, as long as there is room between them.
-fn grid(blocks: u64, cell: f64, bottom: f64) -> Group {
+fn edges(layer: &LayerRow, y: f64, scale: &Scale) -> Group {
+    let cell = scale.at(u64::from(layer.block_size));
     let mut group =
         Group::new().set("stroke", "#ffffff").set("stroke-width", (cell / 7.0).min(1.0));
     if cell >= 1.5 {
-        for block in 1..blocks {
-            let x = LEFT + cell * units(block);
-            let line = Line::new().set("x1", x).set("x2", x).set("y1", TOP).set("y2", bottom);
+        for block in 1..layer.blocks {
+            let x = LEFT + scale.at(block * u64::from(layer.block_size));
+            let line = Line::new().set("x1", x).set("x2", x).set("y1", y).set("y2", y + ROW);
             group = group.add(line);
         }
     }
     group
 }
 
-fn axis(report: &Report, cell: f64, bottom: f64) -> Group {
-    let block = u64::from(report.block_size);
+/// About eight labels, fewer where there is no room for them.
+fn axis(report: &Report, scale: &Scale, bottom: f64) -> Group {
+    const LABEL: f64 = 70.0;
+    let block = report.groups.iter().map(|group| u64::from(group.block_size)).min().unwrap_or(1);
     let blocks = report.tokens.div_ceil(block);
-    let step = (blocks / 8).max(1);
+    let step = (1..=blocks).find(|&step| scale.at(step * block) >= LABEL && step * 9 > blocks);
+    let step = step.unwrap_or(blocks).max(1);
     let mut group = Group::new();
     for index in (0..=blocks).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
-        let x = LEFT + cell * units(index);
-        let label = output::count(index.saturating_mul(block).min(report.tokens));
-        group = group.add(text(x, bottom + 16.0, 11, FAINT, label).set("text-anchor", "middle"));
+        let tokens = index.saturating_mul(block).min(report.tokens);
+        let x = LEFT + scale.at(tokens);
+        let label = text(x, bottom + 16.0, 11, FAINT, output::count(tokens));
+        group = group.add(label.set("text-anchor", "middle"));
     }
     group.add(text(LEFT - 8.0, bottom + 16.0, 11, FAINT, "token").set("text-anchor", "end"))
 }

@@ -79,7 +79,7 @@ impl Engine {
 fn tables(rank: &RankShape, tokens: u64) -> Result<Vec<BlockTable>, Failure> {
     let mut next = 1_u32;
     let table = |kept: kv_layout::Kept| {
-        let end = u32::try_from(kept.blocks).ok().and_then(|blocks| next.checked_add(blocks));
+        let end = super::report::after(next, kept.blocks);
         let end = end.ok_or_else(|| super::report::too_many(tokens))?;
         let ids = (next..end).collect();
         next = end;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use strided::{BlockCopy, Blocks, MergeRuns};
 
 use crate::failure::{Code, Failure};
+use crate::output;
 
 /// All that `kvferry plan` tells.
 #[derive(Debug, Serialize)]
@@ -33,6 +34,8 @@ pub(crate) struct LayerRow {
     #[serde(flatten)]
     pub(crate) kind: Kind,
     pub(crate) group: u32,
+    /// Tokens per block; models with states have larger blocks than were asked for.
+    pub(crate) block_size: u32,
     pub(crate) blocks: u64,
     pub(crate) first_moved: u64,
     pub(crate) moved: u64,
@@ -145,8 +148,7 @@ impl Planned {
         let mut next = 1_u32;
         for group in &grouping.groups {
             let kept = kept(group.kind, group.block_size, tokens - 1, tokens);
-            let end = u32::try_from(kept.blocks).ok().and_then(|n| next.checked_add(n));
-            let end = end.ok_or_else(|| too_many(tokens))?;
+            let end = after(next, kept.blocks).ok_or_else(|| too_many(tokens))?;
             let ids: Vec<u32> = (next..end).collect();
             tables.push(BlockTable { first_token: kept.first_token, ids: ids.into() });
             next = end;
@@ -211,8 +213,18 @@ impl Planned {
     }
 }
 
+/// More blocks than any pool has; what is shown of them would take gigabytes.
+const MAX_BLOCKS: u32 = 1 << 26;
+
+/// The id after `blocks` more.
+pub(super) fn after(next: u32, blocks: u64) -> Option<u32> {
+    let end = next.checked_add(u32::try_from(blocks).ok()?)?;
+    (end <= MAX_BLOCKS).then_some(end)
+}
+
 pub(super) fn too_many(tokens: u64) -> Failure {
-    Failure::input(format!("{tokens} tokens need more blocks than 32-bit ids can name"))
+    let most = output::count(u64::from(MAX_BLOCKS));
+    Failure::input(format!("{} tokens need more than {most} blocks", output::count(tokens)))
         .hint("use fewer --tokens or a larger --block-size")
 }
 
@@ -239,6 +251,7 @@ fn layer_rows(model: &Model, groups: &[GroupRow], planned: &Planned, tokens: u64
             name: layer.name.clone(),
             kind: layer.kind,
             group: placed.group,
+            block_size: group.block_size,
             blocks: match layer.kind.is_recurrent() {
                 true => group.kept,
                 false => tokens.div_ceil(u64::from(group.block_size)),

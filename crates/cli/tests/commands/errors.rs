@@ -151,7 +151,7 @@ fn numbers_that_cannot_be() {
                  trace is generated (no trace given)";
     let shorter = Some("give --trace a file that is there, or a smaller --limit");
     fails(folder.path(), &limit("1000001"), 2, error, shorter);
-    let error = "invalid value '0' for '--speed <X>': must be above 0";
+    let error = "invalid value '0' for '--speed <X>': must be from 0.000001 to 1000000000";
     fails(folder.path(), &["replay", "full.json", "--pool", "1MiB", "--speed", "0"], 2, error, see);
     let error = "a pool of 1000 bytes holds no block of 131072 bytes beside the null block";
     let help = Some("give a larger --pool or a smaller --block-size");

@@ -156,3 +156,20 @@ fn the_picture_has_a_row_a_layer() {
         assert!((moved.width - count * cell).abs() < 0.01, "{name}: {all:?} {moved:?}");
     }
 }
+
+/// Nothing is there before the first token: a state is neither moved nor asked for.
+#[test]
+fn a_prompt_of_one_token_hands_nothing_over() {
+    for model in ["gemma-3-4b-it", "Jamba-v0.1"] {
+        let model = format!("models/{model}.json");
+        let arguments = ["handoff", &model, "--tokens", "1", "--requests", "1", "--json"];
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_kvferry"))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{model}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(summary["bytes"], 0, "{model}");
+    }
+}

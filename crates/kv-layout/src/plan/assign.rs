@@ -1,6 +1,7 @@
 //! Who reads what from whom: decided by the shapes of all ranks of both engines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -229,20 +230,28 @@ fn check_parts(wanted: &PlacedLayer) -> Result<(), PlanError> {
 fn check_layer(had: &PlacedLayer, wanted: &PlacedLayer) -> Result<(), PlanError> {
     let name = &wanted.name;
     PlanError::differs(name, "kind", had.kind, wanted.kind)?;
-    let packing = |layer: &PlacedLayer| layer.packing.clone().unwrap_or_else(|| "plain".to_owned());
     PlanError::differs(name, "packing", packing(had), packing(wanted))?;
     for part in &wanted.parts {
         let bytes = find(had, part.role).map_or(0, |has| has.bytes);
-        PlanError::differs(name, bytes_of(part.role), bytes, part.bytes)?;
+        PlanError::differs(name, BytesOf(part.role), bytes, part.bytes)?;
     }
     for part in had.parts.iter().filter(|part| find(wanted, part.role).is_none()) {
-        PlanError::differs(name, bytes_of(part.role), part.bytes, 0)?;
+        PlanError::differs(name, BytesOf(part.role), part.bytes, 0)?;
     }
     Ok(())
 }
 
-fn bytes_of(role: Role) -> String {
-    format!("bytes of {role}")
+fn packing(layer: &PlacedLayer) -> &str {
+    layer.packing.as_deref().unwrap_or("plain")
+}
+
+/// Names a field, once it is needed.
+struct BytesOf(Role);
+
+impl fmt::Display for BytesOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bytes of {}", self.0)
+    }
 }
 
 fn find(layer: &PlacedLayer, role: Role) -> Option<&Part> {

@@ -244,7 +244,7 @@ impl PlanError {
     /// Refuses two values that must be equal.
     pub(super) fn differs<T: PartialEq + ToString>(
         layer: &str,
-        field: impl Into<String>,
+        field: impl fmt::Display,
         source: T,
         target: T,
     ) -> Result<(), Self> {
@@ -253,7 +253,7 @@ impl PlanError {
         }
         Err(Self::Differs {
             layer: layer.to_owned(),
-            field: field.into(),
+            field: field.to_string(),
             source_value: source.to_string(),
             target_value: target.to_string(),
         })

@@ -54,6 +54,14 @@ pub enum Fault {
         /// How many there are.
         tables: usize,
     },
+    /// A hand-off moved other than the pages that are read.
+    #[error("{moved} bytes moved, {needed} were needed")]
+    Waste {
+        /// Bytes that moved.
+        moved: u64,
+        /// Bytes of the pages that are read.
+        needed: u64,
+    },
     /// A byte that nobody was to write was written.
     #[error(
         "byte {at} of the pool was written, and nothing was to be written there (block {block} of region {region})"
@@ -123,10 +131,23 @@ impl Engine {
         }
     }
 
-    /// Bytes of the pages that hold something which the query at `resume_at` reads: what a
-    /// hand-off of whole pages must move, and no more.
-    #[must_use]
-    pub fn page_bytes(&self, resume_at: u64, tables: &[BlockTable]) -> u64 {
+    /// Checks that a hand-off moved the pages that hold something which the query at
+    /// `resume_at` reads, and no more: what moves in vain lands in blocks where it does no harm,
+    /// so only the counts can tell.
+    ///
+    /// # Errors
+    /// [`Fault::Waste`].
+    pub fn inspect_moved(
+        &self,
+        moved: u64,
+        resume_at: u64,
+        tables: &[BlockTable],
+    ) -> Result<(), Fault> {
+        let needed = self.page_bytes(resume_at, tables);
+        if moved == needed { Ok(()) } else { Err(Fault::Waste { moved, needed }) }
+    }
+
+    fn page_bytes(&self, resume_at: u64, tables: &[BlockTable]) -> u64 {
         let pages = |(_, tensor, table): (usize, Tensor<'_>, &BlockTable)| -> u64 {
             blocks_of(table, tensor.block_size)
                 .filter(|&(_, first)| tensor.needs_block(first, resume_at))

@@ -134,11 +134,16 @@ fn a_token_that_is_read_and_has_no_block_is_missed() {
 fn moving_more_than_needed_shows_in_the_counts() {
     let pair = Pair::new(PageOrder::Joint);
     let bytes = |copies: &[BlockCopy]| copies.iter().map(BlockCopy::bytes).sum::<u64>();
+    let inspect =
+        |copies: &[BlockCopy]| pair.decode.inspect_moved(bytes(copies), TOKENS - 1, &pair.to);
     // 7 layers: 2 full with 7 blocks, 5 windowed with blocks 4, 5 and 6.
-    let needed = pair.decode.page_bytes(TOKENS - 1, &pair.to);
-    assert_eq!(needed, (2 * 7 + 5 * 3) * 3 * 8 * 32);
+    let needed = (2 * 7 + 5 * 3) * 3 * 8 * 32;
     let mut copies = pair.plan.reads[0].clone();
     assert_eq!(bytes(&copies), needed);
+    assert_eq!(inspect(&copies), Ok(()));
+    // A windowed layer once more: the target is none the wiser.
     copies.push(copies[0].clone());
-    assert!(bytes(&copies) > needed);
+    let moved = needed + 3 * 3 * 8 * 32;
+    assert_eq!(inspect(&copies), Err(Fault::Waste { moved, needed }));
+    assert_eq!(inspect(&copies[1..1]), Err(Fault::Waste { moved: 0, needed }));
 }

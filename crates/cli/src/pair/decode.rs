@@ -80,11 +80,8 @@ impl Pair {
         let started = Instant::now();
         let bytes = offered.receive(&tables, resume_at).await.map_err(failed)?;
         let reading = started.elapsed();
-        let needed = self.engine.page_bytes(resume_at, &tables);
-        if bytes != needed {
-            let waste = format!("request {request}: {bytes} bytes moved, {needed} were needed");
-            return Err(Failure::new(Code::Bytes, waste));
-        }
+        let moved = self.engine.inspect_moved(bytes, resume_at, &tables);
+        moved.map_err(|fault| wrong(request, &fault))?;
         let figures = Figures { bytes, latency: claiming + reading, reading };
         let held = Held { request, resume_at, tables, blocks, figures };
         self.inspect(held).await

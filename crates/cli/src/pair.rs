@@ -8,7 +8,7 @@ pub(crate) mod worker;
 pub(crate) use decode::{Accounts, Figures, Pair};
 pub(crate) use messages::Account;
 
-use kvferry::connector::{Class, PromptDigest, PromptIdentity};
+use kvferry::connector::{Class, PromptDigest, PromptIdentity, Rank};
 use kvferry::{Config, Engine, FetchError, StartError};
 use sim::EngineError;
 
@@ -51,7 +51,9 @@ fn describe(engine: &sim::Engine, name: &str) -> Engine {
         model: MODEL.to_owned(),
         revision: String::new(),
         dtype: engine.model().dtype,
-        layout: engine.layout().clone(),
+        epoch: None,
+        rank: Rank(0),
+        layouts: [engine.layout().clone()].into(),
         memory,
         regions: engine.regions().to_vec(),
     }

@@ -7,7 +7,7 @@ use kv_layout::{CacheLayout, DType, PlacedLayer, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
-use crate::ids::{AgentEpoch, EngineEpoch};
+use crate::ids::{AgentEpoch, EngineEpoch, Rank};
 use crate::limits::{MAX_GROUPS, MAX_NAME};
 
 /// Bytes of one body: 4 MiB.
@@ -24,6 +24,10 @@ pub struct Handshake {
     pub engine: EngineEpoch,
     /// Itself.
     pub agent: AgentEpoch,
+    /// Its place in the engine.
+    pub rank: Rank,
+    /// How many ranks the engine has.
+    pub ranks: u32,
     /// Model id.
     pub model: String,
     /// Revision of the model.

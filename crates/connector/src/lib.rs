@@ -72,6 +72,7 @@ mod bounds;
 mod claim;
 mod class;
 pub mod codec;
+mod counterparts;
 pub mod digest;
 mod early;
 pub mod handshake;
@@ -91,6 +92,7 @@ mod worker;
 
 pub use bounds::{Bounds, BoundsError, Time};
 pub use class::Class;
+pub use counterparts::counterparts;
 pub use digest::{PromptDigest, PromptIdentity};
 pub use ids::{
     AgentEpoch, ClaimId, EngineEpoch, LeaseId, Nonce, Peer, Rank, ReadToken, RequestId,

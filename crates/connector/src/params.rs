@@ -4,6 +4,7 @@
 //! stand under `kvferry`. They are hints from outside: they say where to ask, never what to
 //! read. `remote_block_ids` is left out, for P's answer to the claim is the authority.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::class::Class;
@@ -29,12 +30,21 @@ pub struct HandoffParams {
 pub struct Address {
     /// Its configured name (`remote_engine_id`), 1 to 1024 bytes.
     pub engine_id: String,
-    /// Host of its control channel (`remote_host`), 1 to 1024 bytes.
-    pub host: String,
-    /// Port of its control channel (`remote_port`).
-    pub port: u16,
     /// Its tensor parallel ranks (`tp_size`), 1 to 4096.
     pub tp_size: u32,
+    /// Where its rank 0 answers (`remote_host`, `remote_port`).
+    pub first: RankAddress,
+    /// Where ranks 1, 2, … answer, at most 4095 of them (`kvferry.other_ranks`).
+    pub others: Vec<RankAddress>,
+}
+
+/// Where the control channel of one rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankAddress {
+    /// Its host, 1 to 1024 bytes.
+    pub host: String,
+    /// Its port, not 0.
+    pub port: u16,
 }
 
 /// Why parameters, or an address to be put into some, are refused.
@@ -79,22 +89,26 @@ impl HandoffParams {
     /// since routers may read JSON numbers as floats.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let Address { engine_id, host, port, tp_size } = &self.address;
+        let Address { engine_id, tp_size, first, others } = &self.address;
+        let mut ours = json!({
+            "version": VERSION,
+            "engine": hex(self.lease.engine.0),
+            "nonce": hex(self.lease.nonce.0),
+        });
+        if !others.is_empty() {
+            ours["other_ranks"] = json!(others);
+        }
         json!({
             "do_remote_prefill": true,
             "do_remote_decode": false,
             "remote_engine_id": engine_id,
             "remote_request_id": self.lease.request.as_str(),
-            "remote_host": host,
-            "remote_port": port,
+            "remote_host": first.host,
+            "remote_port": first.port,
             "tp_size": tp_size,
             "remote_num_tokens": self.tokens,
             "transfer_mode": "pull",
-            "kvferry": {
-                "version": VERSION,
-                "engine": hex(self.lease.engine.0),
-                "nonce": hex(self.lease.nonce.0),
-            },
+            "kvferry": ours,
         })
     }
 
@@ -136,14 +150,33 @@ fn lease(params: &Value) -> Result<LeaseId, ParamsError> {
 }
 
 impl Address {
+    /// Where all ranks answer, in their order.
+    pub fn ranks(&self) -> impl Iterator<Item = &RankAddress> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn rank_count(&self) -> usize {
+        1 + self.others.len()
+    }
+
     fn from_json(params: &Value) -> Result<Self, ParamsError> {
         let port = number(params, "remote_port", PORT)?;
         let tp_size = number(params, "tp_size", RANKS)?;
-        let address = Self {
-            engine_id: text(params, "remote_engine_id")?.to_owned(),
+        let first = RankAddress {
             host: text(params, "remote_host")?.to_owned(),
             port: u16::try_from(port).map_err(|_| field("remote_port", PORT))?,
+        };
+        let others = match object(params, "kvferry")?.get("other_ranks") {
+            Some(others) => Vec::deserialize(others).map_err(|_| field(OTHERS, ADDRESSES))?,
+            None => Vec::new(),
+        };
+        let address = Self {
+            engine_id: text(params, "remote_engine_id")?.to_owned(),
             tp_size: u32::try_from(tp_size).map_err(|_| field("tp_size", RANKS))?,
+            first,
+            others,
         };
         address.checked()
     }
@@ -154,14 +187,18 @@ impl Address {
         if !named(&self.engine_id) {
             return Err(field("remote_engine_id", NAME));
         }
-        if !named(&self.host) {
+        if !named(&self.first.host) {
             return Err(field("remote_host", NAME));
         }
-        if self.port == 0 {
+        if self.first.port == 0 {
             return Err(field("remote_port", PORT));
         }
         if !(1..=MAX_RANKS).contains(&self.tp_size) {
             return Err(field("tp_size", RANKS));
+        }
+        let right = |other: &RankAddress| named(&other.host) && other.port != 0;
+        if self.rank_count() > MAX_RANKS as usize || !self.others.iter().all(right) {
+            return Err(field(OTHERS, ADDRESSES));
         }
         Ok(self)
     }
@@ -170,6 +207,8 @@ impl Address {
 const NAME: &str = "a text of 1 to 1024 bytes";
 const PORT: &str = "a port number from 1 to 65535";
 const RANKS: &str = "a number from 1 to 4096";
+const OTHERS: &str = "kvferry.other_ranks";
+const ADDRESSES: &str = "a list of at most 4095 objects of a host and a port";
 
 fn field(field: &'static str, expected: &'static str) -> ParamsError {
     ParamsError::Field { field, expected }

@@ -100,8 +100,9 @@ impl Scheduler {
         if self.live.contains_key(&id) {
             return Err(FinishError::Duplicate);
         }
-        self.live.insert(id.clone(), (0..self.address.tp_size).map(Rank).collect());
         let address = self.address.clone();
+        let ranks = (0..).map(Rank).take(address.rank_count());
+        self.live.insert(id.clone(), ranks.collect());
         let params = HandoffParams { lease: id.clone(), address, tokens: prompt.valid };
         Ok((Lease { id, prompt, tables }, params))
     }

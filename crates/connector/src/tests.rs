@@ -2,6 +2,7 @@
 
 mod bounds;
 mod codec;
+mod counterparts;
 mod digest;
 mod handshake;
 mod pair;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use connector::handshake::Handshake;
 use connector::message::Message;
 use connector::{
-    AgentEpoch, ClaimId, Counts, EngineEpoch, Failure, Lease, Offer, Peer, Rank, ReadToken, Start,
-    Worker,
+    AgentEpoch, ClaimId, Counts, EngineEpoch, Failure, Lease, Offer, Peer, ReadToken, Start, Worker,
 };
 use strided::BlockCopy;
 use tokio::runtime::Handle;
@@ -93,16 +92,18 @@ impl Agent {
         freed: Option<mpsc::UnboundedSender<FreedLease>>,
     ) -> Result<Self, StartError> {
         config.check()?;
-        let me = Peer { engine: EngineEpoch(random_u64()?), agent: AgentEpoch(random_u64()?) };
+        let epoch = engine.epoch.map_or_else(|| random_u64().map(EngineEpoch), Ok)?;
+        let me = Peer { engine: epoch, agent: AgentEpoch(random_u64()?) };
         let data = SocketAddr::new(config.listen.ip(), 0);
         let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
         tcp.streams = config.streams.unwrap_or(tcp.streams);
         let mut endpoint = TcpEndpoint::bind(tcp)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
-        let handshake = engine.handshake(me, &endpoint.card());
-        let worker = Worker::new(me, Rank(0), config.bounds, random()?)?;
+        let handshake = engine.handshake(me, &endpoint.card())?;
+        let worker = Worker::new(me, engine.rank, config.bounds, random()?)?;
         let (commands, inbox) = mpsc::channel(QUEUE);
-        let driver = driver::Driver::new(worker, Box::new(endpoint), &engine.layout, config, freed);
+        let layout = engine.layout()?;
+        let driver = driver::Driver::new(worker, Box::new(endpoint), layout, config, freed);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
         Ok(Self { commands, handshake, runtime: Handle::current(), role, _driver: driver })
     }

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use connector::{LeaseId, Nonce, PromptIdentity, RequestId};
+use connector::{LeaseId, Nonce, PromptIdentity, Rank, RequestId};
 use kv_layout::{DType, Kind, Layer, Model, PageOrder};
 
 use super::*;
@@ -15,7 +15,9 @@ fn agent() -> Agent {
         model: "tests".into(),
         revision: "main".into(),
         dtype: DType::Bf16,
-        layout: engine.layout().clone(),
+        epoch: None,
+        rank: Rank(0),
+        layouts: [engine.layout().clone()].into(),
         memory: Arc::clone(engine.memory()) as _,
         regions: engine.regions().to_vec(),
     };

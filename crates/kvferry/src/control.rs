@@ -41,6 +41,26 @@ pub enum ControlError {
         /// What the body says.
         body: u64,
     },
+    /// The rank that answers is not the one that was asked for.
+    #[error("it is rank {rank} of {ranks}, not rank {index} of {count}")]
+    Place {
+        /// Which rank it is.
+        rank: u32,
+        /// Of how many.
+        ranks: u32,
+        /// Which it should be.
+        index: usize,
+        /// Of how many.
+        count: usize,
+    },
+    /// The ranks of one engine are of two of its lives: it is just starting anew.
+    #[error("the engine of this rank is {other:#x}, and {first:#x} that of rank 0")]
+    Lives {
+        /// The engine epoch of rank 0.
+        first: u64,
+        /// That of another rank.
+        other: u64,
+    },
     /// The peer keeps another model.
     #[error(transparent)]
     Mismatch(#[from] connector::handshake::Mismatch),

@@ -1,14 +1,14 @@
 //! The decode side.
 
+mod greet;
 mod remotes;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use connector::params::Address;
-use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, Rank, RequestId, Scheduler, Start};
-use kv_layout::{BlockTable, CacheLayout, Holding, Span, Target, plan};
+use connector::params::{Address, RankAddress};
+use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, RequestId, Scheduler, Start};
+use kv_layout::{BlockTable, CacheLayout, Holding, Plan, Span, Target, plan};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
@@ -16,23 +16,26 @@ use transport::session::Role;
 
 use crate::agent::{Agent, Command, Hold, Read};
 use crate::{Config, Engine, FetchError, StartError};
-use remotes::{Remote, Remotes};
+use remotes::{Remote, RemoteRank, Remotes};
 
-/// A decode agent: claims and reads what prefill engines offer.
+/// The agent of one rank of a decode engine: claims and reads this rank's share of what prefill
+/// engines offer. The ranks of one engine claim each request under the same name, and its
+/// outcome is that of all of them: only where every rank has received may anybody see the
+/// blocks.
 pub struct Decode {
     agent: Arc<Agent>,
     scheduler: Scheduler,
     remotes: Remotes,
-    layout: Arc<CacheLayout>,
+    layouts: Arc<[CacheLayout]>,
 }
 
 /// A claimed lease, kept alive until it is received or dropped.
 pub struct Offered {
     agent: Arc<Agent>,
-    layout: Arc<CacheLayout>,
+    layouts: Arc<[CacheLayout]>,
     remote: Arc<Remote>,
     guard: Guard,
-    offer: Offer,
+    offers: Vec<Offer>,
     valid: u64,
 }
 
@@ -58,14 +61,15 @@ impl Decode {
         let agent = Arc::new(Agent::start(config, engine, Role::Decode, None)?);
         let nowhere = Address {
             engine_id: engine.name.clone(),
-            host: config.listen.ip().to_string(),
-            // A decode agent is never asked; the port only has to be one.
-            port: config.listen.port().max(1),
             tp_size: 1,
+            // A decode agent is never asked; the port only has to be one.
+            first: RankAddress { host: config.listen.ip().to_string(), port: 1 },
+            others: Vec::new(),
         };
         let scheduler = Scheduler::new(agent.handshake.engine, nowhere)?;
-        let layout = Arc::new(engine.layout.clone());
-        Ok(Self { agent, scheduler, remotes: Remotes::default(), layout })
+        let layouts = Arc::clone(&engine.layouts);
+        let remotes = Remotes::new(Arc::clone(&agent), Arc::clone(&layouts));
+        Ok(Self { agent, scheduler, remotes, layouts })
     }
 
     /// Claims the blocks that `params` (the JSON of `kv_transfer_params`) lead to, for a
@@ -85,25 +89,24 @@ impl Decode {
     ) -> Result<Offered, FetchError> {
         let prefill = self.scheduler.admit(RequestId::new(request)?, params)?;
         let claim = prefill.claim;
-        let remote = self.remotes.get(&self.agent, &prefill.address, claim.lease.engine).await?;
+        let remote = self.remotes.get(&prefill.address, claim.lease.engine).await?;
         if claim.lease.engine != remote.engine {
             // An earlier life promised it; this one can only say that it knows nothing of it.
             return Err(Failure::Unknown.into());
         }
-        let sources = BTreeMap::from([(remote.agent, BTreeSet::from([Rank(0)]))]);
+        let sources = remote.sources.clone();
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), claim.clone());
         let start = Start { claim, prompt, sources };
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { start, hold, reply });
         let offers = offers.await.map_err(|_| FetchError::Stopped)??;
-        let offer = offers.into_iter().next().ok_or(FetchError::Stopped)?;
         Ok(Offered {
             agent: Arc::clone(&self.agent),
-            layout: Arc::clone(&self.layout),
+            layouts: Arc::clone(&self.layouts),
             remote,
             guard,
-            offer,
+            offers,
             valid: prompt.valid,
         })
     }
@@ -115,7 +118,7 @@ impl Decode {
 }
 
 impl Offered {
-    /// Reads into the blocks of `tables` (one table for each KV cache group of this engine)
+    /// Reads into the blocks of `tables` (one table for each KV cache group of this rank)
     /// what a computation from position `resume_at` on needs, and commits. Gives the bytes
     /// that moved.
     ///
@@ -133,16 +136,13 @@ impl Offered {
         tables: &[BlockTable],
         resume_at: u64,
     ) -> Result<u64, FetchError> {
-        let source = Holding { layout: &self.remote.layout, tables: &self.offer.tables };
-        let target = Target { ranks: &[self.layout.as_ref()], rank: 0, tables, hits: &[] };
-        let plan = plan(&[source], target, Span { valid: self.valid, resume_at })?;
+        let plan = self.plan(tables, resume_at)?;
         let bytes = plan.bytes();
-        let copies = plan.reads.into_iter().flatten().collect();
-        let read = Read { peer: self.offer.peer, token: self.offer.token, copies };
+        let reads = self.reads(plan)?;
         let (reply, ended) = oneshot::channel();
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let claim = self.guard.claim.clone();
-        permit.send(Command::Read { claim, reads: vec![read], reply });
+        permit.send(Command::Read { claim, reads, reply });
         let ended = ended.await.map_err(|_| FetchError::Stopped)?;
         self.guard.over = true;
         match ended {
@@ -150,6 +150,38 @@ impl Offered {
             Err(Some(failure)) => Err(failure.into()),
             Err(None) => Err(FetchError::Released),
         }
+    }
+
+    fn plan(&self, tables: &[BlockTable], resume_at: u64) -> Result<Plan, FetchError> {
+        let sources: Vec<Holding<'_>> =
+            self.remote.ranks.iter().map(|rank| self.holding(rank)).collect();
+        let ranks: Vec<&CacheLayout> = self.layouts.iter().collect();
+        let rank = self.agent.handshake.rank.0 as usize;
+        let target = Target { ranks: &ranks, rank, tables, hits: &[] };
+        Ok(plan(&sources, target, Span { valid: self.valid, resume_at })?)
+    }
+
+    fn offer(&self, rank: &RemoteRank) -> Option<&Offer> {
+        self.offers.iter().find(|offer| offer.peer == rank.agent)
+    }
+
+    fn holding<'a>(&'a self, rank: &'a RemoteRank) -> Holding<'a> {
+        let tables = self.offer(rank).map_or(&rank.no_blocks[..], |offer| &offer.tables[..]);
+        Holding { layout: &rank.layout, tables }
+    }
+
+    /// What to read from each rank that has offered something. The plan reads no other, since
+    /// the same shapes decided whom to claim from; where it did, bytes would be left out.
+    fn reads(&self, plan: Plan) -> Result<Vec<Read>, FetchError> {
+        let mut reads = Vec::new();
+        for ((index, rank), copies) in self.remote.ranks.iter().enumerate().zip(plan.reads) {
+            match self.offer(rank) {
+                Some(offer) => reads.push(Read { peer: offer.peer, token: offer.token, copies }),
+                None if copies.is_empty() => {}
+                None => return Err(FetchError::Unclaimed { rank: index }),
+            }
+        }
+        Ok(reads)
     }
 
     /// Waits until the claim has ended, however that came, and nothing can touch the blocks of

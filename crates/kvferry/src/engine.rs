@@ -2,9 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use connector::handshake::{DataCard, Handshake};
-use connector::{AgentEpoch, Peer};
+use connector::{AgentEpoch, EngineEpoch, Peer, Rank};
 use kv_layout::{CacheLayout, DType};
 use transport::{BoundRegion, Card, Memory};
+
+use crate::StartError;
 
 /// One worker of an engine, as kvferry must know it.
 #[derive(Clone)]
@@ -17,11 +19,16 @@ pub struct Engine {
     pub revision: String,
     /// Element type of the KV cache.
     pub dtype: DType,
-    /// Where the KV cache lies.
-    pub layout: CacheLayout,
+    /// The life of the engine that this worker belongs to: 64 random bits that its scheduler
+    /// draws at start and gives to every worker. An engine of one worker may leave it to kvferry.
+    pub epoch: Option<EngineEpoch>,
+    /// Which of the engine's ranks this worker is.
+    pub rank: Rank,
+    /// Where each of the engine's ranks keeps its KV cache, in their order.
+    pub layouts: Arc<[CacheLayout]>,
     /// The memory that it lies in.
     pub memory: Arc<dyn Memory>,
-    /// Where the layout's regions lie in that memory.
+    /// Where the regions of this rank's layout lie in that memory.
     pub regions: Vec<BoundRegion>,
 }
 
@@ -30,27 +37,39 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("name", &self.name)
             .field("model", &self.model)
-            .field("layers", &self.layout.layers.len())
+            .field("rank", &self.rank.0)
+            .field("ranks", &self.layouts.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Engine {
+    /// Where this rank keeps its KV cache.
+    ///
+    /// # Errors
+    /// [`StartError::Rank`]: the engine has no such rank.
+    pub(crate) fn layout(&self) -> Result<&CacheLayout, StartError> {
+        let refused = StartError::Rank { rank: self.rank.0, ranks: self.layouts.len() };
+        self.layouts.get(self.rank.0 as usize).ok_or(refused)
+    }
+
     /// What this worker tells a peer about itself.
-    pub(crate) fn handshake(&self, me: Peer, card: &Card) -> Handshake {
+    pub(crate) fn handshake(&self, me: Peer, card: &Card) -> Result<Handshake, StartError> {
         let card = DataCard {
             provider: card.provider.to_owned(),
             agent: AgentEpoch(card.agent.0),
             address: card.address.clone(),
         };
-        Handshake {
+        Ok(Handshake {
             engine: me.engine,
             agent: me.agent,
+            rank: self.rank,
+            ranks: u32::try_from(self.layouts.len()).unwrap_or(u32::MAX),
             model: self.model.clone(),
             revision: self.revision.clone(),
             dtype: self.dtype,
-            layout: self.layout.clone(),
+            layout: self.layout()?.clone(),
             cards: vec![card],
-        }
+        })
     }
 }

@@ -38,6 +38,20 @@ pub enum StartError {
         /// The setting.
         read_timeout: std::time::Duration,
     },
+    /// The worker is none of its engine's.
+    #[error("the engine has no rank {rank}: layouts of {ranks} ranks were given")]
+    Rank {
+        /// The worker's place.
+        rank: u32,
+        /// Layouts that were given.
+        ranks: usize,
+    },
+    /// An engine of several ranks where one is expected.
+    #[error("an engine of {ranks} ranks: start each of them as a `PrefillRank`")]
+    SeveralRanks {
+        /// How many.
+        ranks: usize,
+    },
     /// The bounds cannot work.
     #[error(transparent)]
     Bounds(#[from] BoundsError),
@@ -140,6 +154,12 @@ pub enum FetchError {
     /// The two layouts do not pair.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The plan reads from a rank that nothing was claimed from.
+    #[error("the plan reads from rank {rank}, which was not asked")]
+    Unclaimed {
+        /// The prefill engine's rank.
+        rank: usize,
+    },
     /// The hand-off failed.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -166,7 +186,7 @@ impl FetchError {
             Self::Control { why: ControlError::Identity { .. }, .. } => Class::Protocol,
             Self::Control { .. } => Class::PeerLost,
             Self::Released => Class::Retry,
-            Self::Stopped | Self::UnderWay => Class::Bug,
+            Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } => Class::Bug,
             Self::NotLoopback { .. } | Self::NoProvider | Self::Connect(_) | Self::Plan(_) => {
                 Class::Config
             }

@@ -30,6 +30,6 @@ pub use connector::{Counts, PromptDigest, PromptIdentity};
 pub use decode::{Decode, Offered};
 pub use engine::Engine;
 pub use error::{FetchError, OfferError, StartError};
-pub use prefill::{Freed, FreedRequest, Prefill};
+pub use prefill::{Freed, FreedLeases, FreedRequest, Prefill, PrefillRank};
 
 pub use {connector, cuda_mem, kv_layout, strided, transport};

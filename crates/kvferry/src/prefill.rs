@@ -1,36 +1,28 @@
 //! The prefill side.
 
+mod rank;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use connector::handshake::Mismatch;
-use connector::params::{Address, HandoffParams};
+use connector::params::{Address, HandoffParams, RankAddress};
 use connector::{Counts, Finished, LeaseId, Nonce, PromptDigest, Rank, RequestId, Scheduler, Why};
-use kv_layout::{BlockTable, CacheLayout};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
-use transport::session::Role;
+use kv_layout::BlockTable;
 
-use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
-use crate::control::ControlError;
-use crate::{Config, Engine, OfferError, StartError, control};
+use crate::{Config, Engine, OfferError, StartError, agent};
+pub use rank::{FreedLeases, PrefillRank};
 
-/// Channels that may be shaking hands at a time; more wait to be accepted.
-const MAX_STRANGERS: usize = 64;
-
-/// A prefill agent: keeps the blocks of finished prefills until they are read.
+/// A prefill engine of one rank, scheduler and worker in one: keeps the blocks of finished
+/// prefills until they are read. The ranks of a larger engine are [`PrefillRank`]s, and their
+/// scheduler is a [`connector::Scheduler`].
 pub struct Prefill {
-    agent: Arc<Agent>,
+    rank: PrefillRank,
     scheduler: Arc<Mutex<Scheduler>>,
-    layout: CacheLayout,
-    address: SocketAddr,
-    _accepting: AbortOnDrop,
 }
 
 /// Reports the requests whose blocks may be reused.
 pub struct Freed {
-    leases: mpsc::UnboundedReceiver<FreedLease>,
+    leases: FreedLeases,
     scheduler: Arc<Mutex<Scheduler>>,
 }
 
@@ -49,35 +41,27 @@ impl Prefill {
     /// Starts to listen. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`]: the address, the memory or the bounds cannot be used.
+    /// [`StartError`]: the address, the memory or the bounds cannot be used, or the engine has
+    /// several ranks.
     pub async fn start(config: &Config, engine: &Engine) -> Result<(Self, Freed), StartError> {
-        let address = config.listen;
-        if !address.ip().is_loopback() {
-            return Err(StartError::NotLoopback { address: address.ip() });
+        let ranks = engine.layouts.len();
+        if ranks != 1 {
+            return Err(StartError::SeveralRanks { ranks });
         }
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|why| StartError::Listen { address, why })?;
-        let address = listener.local_addr()?;
-        let (freed, leases) = mpsc::unbounded_channel();
-        let agent = Arc::new(Agent::start(config, engine, Role::Prefill, Some(freed))?);
-        let place = Address {
-            engine_id: engine.name.clone(),
-            host: address.ip().to_string(),
-            port: address.port(),
-            tp_size: 1,
-        };
-        let scheduler = Scheduler::new(agent.handshake.engine, place)?;
-        let scheduler = Arc::new(Mutex::new(scheduler));
-        let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
+        let (rank, leases) = PrefillRank::start(config, engine).await?;
+        let address = rank.address();
+        let first = RankAddress { host: address.ip().to_string(), port: address.port() };
+        let engine_id = engine.name.clone();
+        let place = Address { engine_id, tp_size: 1, first, others: Vec::new() };
+        let scheduler = Arc::new(Mutex::new(Scheduler::new(rank.epoch(), place)?));
         let freed = Freed { leases, scheduler: Arc::clone(&scheduler) };
-        let layout = engine.layout.clone();
-        Ok((Self { agent, scheduler, layout, address, _accepting: accepting }, freed))
+        Ok((Self { rank, scheduler }, freed))
     }
 
     /// Where the control channel listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.rank.address()
     }
 
     /// Promises to keep the blocks of a finished prefill, and gives the parameters that lead a
@@ -95,24 +79,19 @@ impl Prefill {
         prompt: PromptDigest,
         tables: &[BlockTable],
     ) -> Result<HandoffParams, OfferError> {
-        let (given, groups) = (tables.len(), self.layout.groups.len());
-        if given != groups {
-            return Err(OfferError::Tables { tables: given, groups });
-        }
-        agent::granted(&self.layout, tables)?;
         let nonce = Nonce(agent::random_u64().map_err(OfferError::System)?);
         let request = RequestId::new(request)?;
         let finished = Finished { request, nonce, prompt, tables: tables.into() };
         // The last point at which this future can be dropped comes before the promise.
-        let permit = self.agent.commands.reserve().await.map_err(|_| OfferError::Stopped)?;
+        let room = self.rank.room(tables).await?;
         let (lease, params) = lock(&self.scheduler).finish(finished)?;
-        permit.send(Command::Lease(lease));
+        room.keep(lease);
         Ok(params)
     }
 
     /// What the agent holds now; all 0 once it has stopped.
     pub async fn counts(&self) -> Counts {
-        self.agent.counts().await.unwrap_or_default()
+        self.rank.counts().await
     }
 }
 
@@ -120,7 +99,7 @@ impl Freed {
     /// The next request whose blocks may be reused; `None` once the agent has stopped.
     pub async fn next(&mut self) -> Option<FreedRequest> {
         loop {
-            let (lease, why) = self.leases.recv().await?;
+            let (lease, why) = self.leases.next().await?;
             if lock(&self.scheduler).freed(&lease, Rank(0)) {
                 let LeaseId { request, nonce, .. } = lease;
                 return Some(FreedRequest { request, nonce, why });
@@ -132,47 +111,6 @@ impl Freed {
 /// The scheduler is whole between any two of its calls, whoever panicked.
 fn lock(scheduler: &Mutex<Scheduler>) -> std::sync::MutexGuard<'_, Scheduler> {
     scheduler.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn accept(listener: TcpListener, agent: Arc<Agent>) {
-    let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
-    // They end with this task: none keeps the agent alive.
-    let mut greetings = JoinSet::new();
-    loop {
-        while greetings.try_join_next().is_some() {}
-        let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let agent = Arc::clone(&agent);
-                greetings.spawn(async move {
-                    greet(stream, from, &agent).await;
-                    drop(permit);
-                });
-            }
-            Err(why) => {
-                // Out of descriptors, most likely: others must end before more can come.
-                tracing::warn!(%why, "cannot accept");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
-    let opened = match agent.hello() {
-        Ok(hello) => control::accept(stream, &hello, &agent.handshake).await,
-        Err(why) => Err(why.into()),
-    };
-    match opened {
-        Ok(opened) => {
-            tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
-            agent::attach(&agent.commands, opened, None).await;
-        }
-        Err(ControlError::Mismatch(Mismatch { field, ours, theirs })) => {
-            tracing::warn!(%from, %field, %ours, %theirs, "a decode agent does not match");
-        }
-        Err(why) => tracing::info!(%from, %why, "a stranger was turned away"),
-    }
 }
 
 #[cfg(test)]

@@ -19,15 +19,18 @@ async fn an_offer_dropped_while_it_waits() {
         model: "tests".into(),
         revision: "main".into(),
         dtype: DType::Bf16,
-        layout: pool.layout().clone(),
+        epoch: None,
+        rank: Rank(0),
+        layouts: [pool.layout().clone()].into(),
         memory: Arc::clone(pool.memory()) as _,
         regions: pool.regions().to_vec(),
     };
     let (prefill, _freed) = Prefill::start(&Config::default(), &engine).await.unwrap();
     let tables = pool.allocate(8, 8).unwrap();
     let prompt = PromptIdentity { tokens: &[1; 8], model: "m", ..Default::default() }.digest();
+    let commands = prefill.rank.commands();
     // All places of the queue: on this one thread the driver takes none meanwhile.
-    let places = prefill.agent.commands.reserve_many(prefill.agent.commands.capacity());
+    let places = commands.reserve_many(commands.capacity());
     let places = places.await.unwrap();
     {
         let mut offer = pin!(prefill.offer("r", prompt, &tables));

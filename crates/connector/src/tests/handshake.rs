@@ -2,6 +2,7 @@ use kv_layout::{CacheLayout, ContextShare, DType, GroupLayout, Kind, Part, Place
 use strided::Region;
 
 use super::support::P;
+use crate::Rank;
 use crate::handshake::{DataCard, Handshake, HandshakeError, MAX_BODY, compatible};
 
 fn layer(name: &str, kind: Kind) -> PlacedLayer {
@@ -27,6 +28,8 @@ fn handshake() -> Handshake {
     Handshake {
         engine: P.engine,
         agent: P.agent,
+        rank: Rank(0),
+        ranks: 1,
         model: "org/model".into(),
         revision: "main".into(),
         dtype: DType::Bf16,

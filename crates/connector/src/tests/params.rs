@@ -1,12 +1,54 @@
 use serde_json::{Value, json};
 
 use super::support::lease_id;
-use crate::params::{Address, HandoffParams, ParamsError};
+use crate::params::{Address, HandoffParams, ParamsError, RankAddress};
 
 fn params() -> HandoffParams {
-    let address =
-        Address { engine_id: "p-0".into(), host: "10.0.0.7".into(), port: 5600, tp_size: 8 };
+    let first = RankAddress { host: "10.0.0.7".into(), port: 5600 };
+    let address = Address { engine_id: "p-0".into(), tp_size: 8, first, others: Vec::new() };
     HandoffParams { lease: lease_id(u64::MAX - 1), address, tokens: 4096 }
+}
+
+/// Parameters of an engine of three ranks.
+fn of_three_ranks() -> HandoffParams {
+    let mut params = params();
+    let other = |host: &str| RankAddress { host: host.into(), port: 5601 };
+    params.address.others = vec![other("10.0.0.7"), other("fd00::8")];
+    params
+}
+
+#[test]
+fn other_ranks_travel_beside_the_first() {
+    let value = of_three_ranks().to_json();
+    let expected =
+        json!([{ "host": "10.0.0.7", "port": 5601 }, { "host": "fd00::8", "port": 5601 }]);
+    assert_eq!(value["kvferry"]["other_ranks"], expected);
+    assert_eq!(HandoffParams::from_json(&value), Ok(of_three_ranks()));
+    assert_eq!(of_three_ranks().address.rank_count(), 3);
+    assert_eq!(of_three_ranks().address.ranks().count(), 3);
+}
+
+#[test]
+fn other_ranks_are_refused_by_name() {
+    let other = json!({ "host": "h", "port": 1 });
+    let wrong = [
+        json!({}),
+        json!(["10.0.0.7:5601"]),
+        json!([{ "host": "", "port": 1 }]),
+        json!([{ "host": "h", "port": 0 }]),
+        json!([{ "host": "h", "port": 65536 }]),
+        json!([{ "host": "h" }]),
+        json!(vec![&other; 4096]),
+    ];
+    let refused = "`kvferry.other_ranks` is absent or not a list of at most 4095 objects of a host and a port";
+    for others in wrong {
+        let mut value = params().to_json();
+        value["kvferry"]["other_ranks"] = others;
+        assert_eq!(HandoffParams::from_json(&value).unwrap_err().to_string(), refused);
+    }
+    let mut most = params().to_json();
+    most["kvferry"]["other_ranks"] = json!(vec![&other; 4095]);
+    assert_eq!(HandoffParams::from_json(&most).unwrap().address.rank_count(), 4096);
 }
 
 #[test]

@@ -1,12 +1,18 @@
 use kv_layout::BlockTable;
 
 use super::support::{D, P, lease_id, prompt, request};
-use crate::params::{Address, ParamsError};
+use crate::params::{Address, ParamsError, RankAddress};
 use crate::{ClaimId, FinishError, Finished, Nonce, Rank, Scheduler};
 
-fn scheduler(tp_size: u32) -> Scheduler {
-    let address = Address { engine_id: "p".into(), host: "h".into(), port: 1, tp_size };
-    Scheduler::new(P.engine, address).unwrap()
+/// An engine of so many ranks.
+fn address(ranks: u16) -> Address {
+    let rank = |port| RankAddress { host: "h".into(), port };
+    let others = (2..=ranks).map(rank).collect();
+    Address { engine_id: "p".into(), tp_size: ranks.into(), first: rank(1), others }
+}
+
+fn scheduler(ranks: u16) -> Scheduler {
+    Scheduler::new(P.engine, address(ranks)).unwrap()
 }
 
 fn finished(tables: usize, blocks: u32) -> Finished {
@@ -32,12 +38,11 @@ fn freed_when_every_rank_has_freed() {
 #[test]
 fn decode_reads_what_prefill_wrote() {
     let (_, params) = scheduler(2).finish(finished(1, 3)).unwrap();
-    let address = Address { engine_id: "d".into(), host: "h".into(), port: 1, tp_size: 1 };
-    let d = Scheduler::new(D.engine, address).unwrap();
+    let d = Scheduler::new(D.engine, address(1)).unwrap();
     let admitted = d.admit(request("answer"), &params.to_json()).unwrap();
     let claim = ClaimId { lease: lease_id(1), engine: D.engine, request: request("answer") };
     assert_eq!(admitted.claim, claim);
-    assert_eq!((admitted.tokens, admitted.address.tp_size), (3, 2));
+    assert_eq!((admitted.tokens, admitted.address), (3, address(2)));
 }
 
 #[test]
@@ -50,7 +55,8 @@ fn what_no_peer_would_take() {
     nothing.prompt.valid = 0;
     assert_eq!(p.finish(nothing), Err(FinishError::NoTokens));
     assert_eq!(p.leases(), 0);
-    let address = Address { engine_id: "p".into(), host: String::new(), port: 1, tp_size: 1 };
-    let refused = Scheduler::new(P.engine, address).unwrap_err();
+    let mut nowhere = address(1);
+    nowhere.first.host.clear();
+    let refused = Scheduler::new(P.engine, nowhere).unwrap_err();
     assert!(matches!(refused, ParamsError::Field { field: "remote_host", .. }));
 }

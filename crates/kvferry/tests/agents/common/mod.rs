@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use kvferry::connector::{Bounds, Failure, Why};
+use kvferry::connector::{Bounds, Failure, Rank, Why};
 use kvferry::kv_layout::{BlockTable, DType, Kind, Layer, Model, PageOrder};
 use kvferry::{
     Config, Counts, Decode, Engine, FetchError, Freed, Offered, Prefill, PromptDigest,
@@ -57,7 +57,9 @@ pub fn describe(engine: &sim::Engine) -> Engine {
         model: "tests".into(),
         revision: "main".into(),
         dtype: engine.model().dtype,
-        layout: engine.layout().clone(),
+        epoch: None,
+        rank: Rank(0),
+        layouts: [engine.layout().clone()].into(),
         memory: Arc::clone(engine.memory()) as _,
         regions: engine.regions().to_vec(),
     }

@@ -113,10 +113,12 @@ pub fn handshake(engine: &kvferry::Engine) -> Handshake {
     Handshake {
         engine: EngineEpoch(AGENT),
         agent: AgentEpoch(AGENT),
+        rank: engine.rank,
+        ranks: 1,
         model: engine.model.clone(),
         revision: engine.revision.clone(),
         dtype: engine.dtype,
-        layout: engine.layout.clone(),
+        layout: engine.layouts[0].clone(),
         cards: Vec::new(),
     }
 }

@@ -1,0 +1,160 @@
+//! One rank of a prefill engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use connector::handshake::Mismatch;
+use connector::{Counts, Lease, LeaseId, Why};
+use kv_layout::{BlockTable, CacheLayout};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use transport::session::Role;
+
+use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
+use crate::control::ControlError;
+use crate::{Config, Engine, OfferError, StartError, control};
+
+/// Channels that may be shaking hands at a time; more wait to be accepted.
+const MAX_STRANGERS: usize = 64;
+
+/// The agent of one rank of a prefill engine: keeps the rank's blocks of every lease that the
+/// engine's [scheduler](connector::Scheduler) grants until they are read.
+pub struct PrefillRank {
+    agent: Arc<Agent>,
+    layout: CacheLayout,
+    address: SocketAddr,
+    _accepting: AbortOnDrop,
+}
+
+/// Reports the leases whose blocks at one rank will be read no more.
+pub struct FreedLeases(mpsc::UnboundedReceiver<FreedLease>);
+
+/// Room for one lease at a rank.
+pub(super) struct Room<'a>(mpsc::Permit<'a, Command>);
+
+impl PrefillRank {
+    /// Starts to listen. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]: the address, the memory or the bounds cannot be used.
+    pub async fn start(
+        config: &Config,
+        engine: &Engine,
+    ) -> Result<(Self, FreedLeases), StartError> {
+        let address = config.listen;
+        if !address.ip().is_loopback() {
+            return Err(StartError::NotLoopback { address: address.ip() });
+        }
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|why| StartError::Listen { address, why })?;
+        let address = listener.local_addr()?;
+        let (freed, leases) = mpsc::unbounded_channel();
+        let agent = Arc::new(Agent::start(config, engine, Role::Prefill, Some(freed))?);
+        let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
+        let layout = engine.layout()?.clone();
+        let rank = Self { agent, layout, address, _accepting: accepting };
+        Ok((rank, FreedLeases(leases)))
+    }
+
+    /// Where the control channel listens: what the scheduler's address names for this rank.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Keeps the blocks of a lease: they must not change before [`FreedLeases::next`] names it.
+    /// The tables are this rank's own, one for each KV cache group.
+    ///
+    /// # Errors
+    /// [`OfferError`]: nothing is kept, and whoever claims the lease here will be told that it
+    /// is unknown.
+    ///
+    /// # Cancel safety
+    /// Where the future is dropped before it is ready, nothing is kept.
+    pub async fn keep(&self, lease: Lease) -> Result<(), OfferError> {
+        let room = self.room(&lease.tables).await?;
+        room.keep(lease);
+        Ok(())
+    }
+
+    /// Waits for room for a lease of these tables, which are checked.
+    pub(super) async fn room(&self, tables: &[BlockTable]) -> Result<Room<'_>, OfferError> {
+        let (given, groups) = (tables.len(), self.layout.groups.len());
+        if given != groups {
+            return Err(OfferError::Tables { tables: given, groups });
+        }
+        agent::granted(&self.layout, tables)?;
+        self.agent.commands.reserve().await.map(Room).map_err(|_| OfferError::Stopped)
+    }
+
+    /// What the agent holds now; all 0 once it has stopped.
+    pub async fn counts(&self) -> Counts {
+        self.agent.counts().await.unwrap_or_default()
+    }
+
+    pub(super) fn epoch(&self) -> connector::EngineEpoch {
+        self.agent.handshake.engine
+    }
+
+    #[cfg(test)]
+    pub(super) fn commands(&self) -> &mpsc::Sender<Command> {
+        &self.agent.commands
+    }
+}
+
+impl Room<'_> {
+    pub(super) fn keep(self, lease: Lease) {
+        self.0.send(Command::Lease(lease));
+    }
+}
+
+impl FreedLeases {
+    /// The next lease whose blocks at this rank will be read no more, and why; `None` once the
+    /// agent has stopped. Ranks that share block ids reuse them when
+    /// [every rank](connector::Scheduler::freed) has said so.
+    pub async fn next(&mut self) -> Option<(LeaseId, Why)> {
+        self.0.recv().await
+    }
+}
+
+async fn accept(listener: TcpListener, agent: Arc<Agent>) {
+    let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
+    // They end with this task: none keeps the agent alive.
+    let mut greetings = JoinSet::new();
+    loop {
+        while greetings.try_join_next().is_some() {}
+        let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let agent = Arc::clone(&agent);
+                greetings.spawn(async move {
+                    greet(stream, from, &agent).await;
+                    drop(permit);
+                });
+            }
+            Err(why) => {
+                // Out of descriptors, most likely: others must end before more can come.
+                tracing::warn!(%why, "cannot accept");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
+    let opened = match agent.hello() {
+        Ok(hello) => control::accept(stream, &hello, &agent.handshake).await,
+        Err(why) => Err(why.into()),
+    };
+    match opened {
+        Ok(opened) => {
+            tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
+            agent::attach(&agent.commands, opened, None).await;
+        }
+        Err(ControlError::Mismatch(Mismatch { field, ours, theirs })) => {
+            tracing::warn!(%from, %field, %ours, %theirs, "a decode agent does not match");
+        }
+        Err(why) => tracing::info!(%from, %why, "a stranger was turned away"),
+    }
+}

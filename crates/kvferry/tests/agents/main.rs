@@ -5,5 +5,6 @@ mod common;
 mod dropped;
 mod handoff;
 mod loss;
+mod ranks;
 mod refused;
 mod strangers;

@@ -22,6 +22,7 @@ mod layer;
 mod layout;
 mod place;
 mod plan;
+mod restart;
 mod shape;
 mod table;
 
@@ -31,5 +32,6 @@ pub use layer::{DType, Kind, Layer, LayerPart, Recurrence, Role};
 pub use layout::{BlockTable, CacheLayout, ContextShare, GroupLayout, Part, PlacedLayer, Tile};
 pub use place::{PageOrder, Placement, Shard};
 pub use plan::{Holding, Plan, PlanError, Side, Span, Target, plan, readers};
+pub use restart::{Loaded, restart_at};
 pub use shape::{EngineShape, RankShape, ShapeError};
 pub use table::{Kept, kept};

@@ -1,5 +1,7 @@
 //! What the command line accepts.
 
+mod shapes;
+
 use std::net::SocketAddr;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
@@ -8,8 +10,10 @@ use bytesize::ByteSize;
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
+use kv_layout::EngineShape;
 
 use crate::output;
+pub(crate) use shapes::{MAX_PROCESSES, ShapeArgs};
 
 /// Far above any context, and small enough that every sum of tokens fits.
 const MAX_TOKENS: u64 = 1 << 30;
@@ -46,13 +50,17 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Show what a hand-off of a prompt would move, and what other schemes would.
     Plan(PlanArgs),
-    /// Hand requests over between two processes on this host, and check every byte.
+    /// Hand requests over between two engines on this host, a process a rank, and check every
+    /// byte.
     Handoff(HandoffArgs),
     /// Hand over a real request trace, with bounded pools on both sides.
     Replay(ReplayArgs),
-    /// The prefill side of `handoff` and `replay`; speaks JSON lines with its parent.
+    /// A rank of the prefill side of `handoff` and `replay`; speaks JSON lines with its parent.
     #[command(hide = true)]
     PrefillWorker(WorkerArgs),
+    /// The decode side; the same.
+    #[command(hide = true)]
+    DecodeWorker(WorkerArgs),
 }
 
 /// A model and how an engine cuts its KV cache.
@@ -74,7 +82,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<u64>(MAX_TOKENS))]
     pub(crate) tokens: u64,
     /// Draw the block map into this file: a row per layer, a cell per block.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
     pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) pair: PairArgs,
@@ -86,11 +94,11 @@ pub(crate) struct PlanArgs {
 pub(crate) struct PairArgs {
     /// Shape of the prefill engine as JSON: `tensor`, `pipeline`, `context`, `block_size`,
     /// `kernel_block`, `order` (joint, tokens_outside, apart, block_outermost); what is left out
-    /// is one rank. With --to, shows who reads what from whom.
+    /// is one rank. Needs --to; `plan` then shows who reads what from whom.
     #[arg(long, value_name = "P.json", requires = "to")]
     pub(crate) from: Option<PathBuf>,
     /// Shape of the decode engine.
-    #[arg(long, value_name = "D.json", requires = "from", conflicts_with = "svg")]
+    #[arg(long, value_name = "D.json", requires = "from")]
     pub(crate) to: Option<PathBuf>,
 }
 
@@ -106,6 +114,8 @@ pub(crate) struct HandoffArgs {
     pub(crate) requests: u64,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+    #[command(flatten)]
+    pub(crate) shapes: ShapeArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -116,7 +126,7 @@ pub(crate) struct ReplayArgs {
     /// not there, a generated trace of like lengths is used.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Memory of each side's KV cache.
+    /// Memory of each side's KV cache, shared evenly by its ranks.
     #[arg(long, value_name = "BYTES")]
     pub(crate) pool: ByteSize,
     /// Stop after so many requests.
@@ -130,12 +140,15 @@ pub(crate) struct ReplayArgs {
     pub(crate) decode_ms: f64,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+    #[command(flatten)]
+    pub(crate) shapes: ShapeArgs,
 }
 
-/// How the two processes reach each other.
+/// How the two sides reach each other.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LinkArgs {
-    /// Where the prefill worker listens; loopback only, since peers do not authenticate yet.
+    /// Where the first prefill rank listens, each other one on the next port; port 0 lets the
+    /// system choose. Loopback only, since peers do not authenticate yet.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Decides which block ids are drawn.
@@ -143,10 +156,23 @@ pub(crate) struct LinkArgs {
     pub(crate) seed: u64,
 }
 
+/// What a worker's process must know of itself; written by its parent.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkerArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
+    #[arg(value_name = "MODEL.json")]
+    pub(crate) model: PathBuf,
+    /// The shape of its engine, as JSON.
+    #[arg(long, value_parser = shapes::from_json)]
+    pub(crate) shape: EngineShape,
+    /// The shape of the other engine.
+    #[arg(long, value_parser = shapes::from_json)]
+    pub(crate) peer: EngineShape,
+    /// Which rank of its engine it is.
+    #[arg(long)]
+    pub(crate) rank: u32,
+    /// The life of its engine.
+    #[arg(long)]
+    pub(crate) epoch: u64,
     /// Bytes of the KV cache.
     #[arg(long)]
     pub(crate) pool: u64,

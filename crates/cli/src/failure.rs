@@ -32,7 +32,7 @@ impl Code {
 }
 
 /// A failed command.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,

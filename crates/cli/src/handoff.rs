@@ -1,31 +1,37 @@
-//! `kvferry handoff`: requests one after the other between two processes.
+//! `kvferry handoff`: requests one after the other between two engines.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kv_layout::{Group, Grouping, Model, baseline, kept};
 
 use crate::args::HandoffArgs;
 use crate::failure::Failure;
-use crate::pair::{Pair, Setup};
-use crate::summary::{Summary, Tally};
+use crate::pair::{Pair, Role, Setup, Shapes};
+use crate::summary::Tally;
 use crate::{model, output};
 
 pub(crate) async fn run(arguments: &HandoffArgs, json: bool) -> Result<(), Failure> {
-    let model = model::load(&arguments.model.model)?;
     let (block_size, tokens) = (arguments.model.block_size, arguments.tokens);
-    let grouping = Grouping::new(&model, block_size).map_err(Failure::input)?;
-    let pool = pool_bytes(&grouping, tokens);
-    let setup = Setup { model: arguments.model.clone(), link: arguments.link, pool };
-    let pair = Pair::start(&setup).await?;
+    let model = model::load(&arguments.model.model)?;
+    let shapes = Shapes::load(model, &arguments.shapes, block_size)?;
+    let pool = |role| shapes.of(role).pool_for(tokens);
+    let (prefill_pool, decode_pool) = (pool(Role::Prefill), pool(Role::Decode));
+    let (model, link) = (arguments.model.model.clone(), arguments.link);
+    let pair = Pair::start(Setup { model, shapes, link, prefill_pool, decode_pool }).await?;
     let bar = progress(arguments.requests, json);
     let tally = match hand_over(&pair, arguments, &bar).await {
         Ok(tally) => tally,
         Err(failure) => return Err(pair.explain(failure).await),
     };
     bar.finish_and_clear();
-    let full = baseline::all_full(&model, &grouping, tokens).bytes;
+    let full = pair.setup.shapes.full_attention_bytes(tokens);
     let full = full.saturating_mul(arguments.requests);
+    let heading = heading(&pair.setup.shapes, arguments);
     let summary = tally.finish(tally.reading(), full, pair.finish().await?);
-    print(&summary, &model, arguments, json);
+    if json {
+        output::line(serde_json::json!(summary));
+    } else {
+        output::title(&heading);
+        summary.print("while a request is read");
+    }
     summary.check()
 }
 
@@ -44,13 +50,6 @@ async fn hand_over(
     Ok(tally)
 }
 
-/// Twice what one request takes: ids come from all over a pool that is half empty.
-fn pool_bytes(grouping: &Grouping, tokens: u64) -> u64 {
-    let kept = |group: &Group| kept(group.kind, group.block_size, tokens - 1, tokens).blocks;
-    let blocks: u64 = grouping.groups.iter().map(kept).sum();
-    blocks.saturating_mul(2).saturating_add(1).saturating_mul(grouping.block_bytes())
-}
-
 /// A bar on standard error, where that is a terminal and nobody asked for JSON.
 pub(crate) fn progress(requests: u64, json: bool) -> ProgressBar {
     let target = if json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -61,16 +60,11 @@ pub(crate) fn progress(requests: u64, json: bool) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn print(summary: &Summary, model: &Model, arguments: &HandoffArgs, json: bool) {
-    if json {
-        output::line(serde_json::json!(summary));
-        return;
-    }
-    output::title(&format!(
-        "{} · {} tokens in blocks of {} · two processes over TCP",
-        model.model_type,
-        output::count(arguments.tokens),
-        arguments.model.block_size
-    ));
-    summary.print("while a request is read");
+fn heading(shapes: &Shapes, arguments: &HandoffArgs) -> String {
+    let tokens = output::count(arguments.tokens);
+    let how = match shapes.words() {
+        None => format!("{tokens} tokens in blocks of {}", arguments.model.block_size),
+        Some(words) => format!("{tokens} tokens · {words}"),
+    };
+    format!("{} · {how} · {} over TCP", shapes.model.model_type, shapes.processes())
 }

@@ -19,8 +19,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, WorkerArgs};
 use crate::failure::{Code, Failure};
+use crate::pair::Role;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -75,14 +76,17 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Plan(plan) => plan::run(plan, arguments.json),
         Command::Handoff(handoff) => in_runtime(handoff::run(handoff, arguments.json)),
         Command::Replay(replay) => in_runtime(replay::run(replay, arguments.json)),
-        Command::PrefillWorker(worker) => {
-            // The parent hears of a failure over the pipe, and tells the user.
-            in_runtime(async {
-                pair::worker::run(worker).await;
-                Ok(())
-            })
-        }
+        Command::PrefillWorker(worker) => serve(Role::Prefill, worker),
+        Command::DecodeWorker(worker) => serve(Role::Decode, worker),
     }
+}
+
+/// The parent hears of a failure over the pipe, and tells the user.
+fn serve(role: Role, worker: &WorkerArgs) -> Result<(), Failure> {
+    in_runtime(async {
+        pair::worker::run(role, worker).await;
+        Ok(())
+    })
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

@@ -1,33 +1,43 @@
-//! Two processes: a prefill worker (a child) and a decode worker (this one).
+//! Two engines, one process a rank: the parent plays both schedulers and the router.
 
 mod child;
-mod decode;
 mod messages;
+mod router;
+mod shapes;
+mod side;
 pub(crate) mod worker;
 
-pub(crate) use decode::{Accounts, Figures, Pair};
-pub(crate) use messages::Account;
+pub(crate) use messages::{Account, Figures};
+pub(crate) use router::{Accounts, Pair, Setup};
+pub(crate) use shapes::Shapes;
 
-use kvferry::connector::{Class, PromptDigest, PromptIdentity, Rank};
-use kvferry::{Config, Engine, FetchError, StartError};
-use sim::EngineError;
+use std::fmt;
 
-use crate::args::{LinkArgs, ModelArgs};
+use kvferry::StartError;
+use kvferry::connector::{PromptDigest, PromptIdentity};
+
 use crate::failure::{Code, Failure};
 
-/// What a pair is made of.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) model: ModelArgs,
-    pub(crate) link: LinkArgs,
-    /// Bytes of the KV cache of each side.
-    pub(crate) pool: u64,
+/// Which side a worker is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Prefill,
+    Decode,
 }
 
-/// Model id that both workers state.
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        })
+    }
+}
+
+/// Model id that all workers state.
 const MODEL: &str = "kvferry/pattern";
 
-/// The prompt of a request, as both workers know it without asking each other.
+/// The prompt of a request, as everybody knows it without asking each other.
 fn prompt(request: u64, tokens: u64) -> PromptDigest {
     let first = sim::pattern::seed(request, 0, 0, 0);
     let ids: Vec<u32> = (0..tokens).map(|i| token_id(first.wrapping_add(i))).collect();
@@ -39,35 +49,9 @@ fn token_id(number: u64) -> u32 {
     u32::try_from(number % (1 << 17)).unwrap_or(0)
 }
 
-fn config(link: &LinkArgs) -> Config {
-    Config { listen: link.listen, ..Config::default() }
-}
-
-/// The engine as the library must know it.
-fn describe(engine: &sim::Engine, name: &str) -> Engine {
-    let memory = std::sync::Arc::clone(engine.memory());
-    Engine {
-        name: name.to_owned(),
-        model: MODEL.to_owned(),
-        revision: String::new(),
-        dtype: engine.model().dtype,
-        epoch: None,
-        rank: Rank(0),
-        layouts: [engine.layout().clone()].into(),
-        memory,
-        regions: engine.regions().to_vec(),
-    }
-}
-
-fn from_engine_error(why: EngineError) -> Failure {
-    match why {
-        EngineError::Shape(why) => Failure::input(why),
-        EngineError::PoolTooSmall { .. } => {
-            Failure::input(why).hint("give a larger --pool or a smaller --block-size")
-        }
-        EngineError::OddRow { .. } => Failure::new(Code::Unsupported, why),
-        _ => Failure::new(Code::Failed, why),
-    }
+/// The decode engine computes the last token of a prompt itself.
+fn resume_at(tokens: u64) -> u64 {
+    tokens.saturating_sub(1)
 }
 
 fn from_start_error(why: StartError) -> Failure {
@@ -79,17 +63,4 @@ fn from_start_error(why: StartError) -> Failure {
         _ => return Failure::new(Code::Failed, why),
     };
     Failure::new(Code::Peer, why).hint(hint)
-}
-
-fn from_fetch_error(request: u64, why: &FetchError) -> Failure {
-    let code = match why {
-        FetchError::Plan(plan) if plan.is_unsupported() => Code::Unsupported,
-        FetchError::Control { .. }
-        | FetchError::NotLoopback { .. }
-        | FetchError::NoProvider
-        | FetchError::Connect(_) => Code::Peer,
-        FetchError::Failed(failure) if failure.class() == Class::PeerLost => Code::Peer,
-        _ => Code::Failed,
-    };
-    Failure::new(code, format!("request {request}: {why}"))
 }

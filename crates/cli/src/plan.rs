@@ -7,6 +7,7 @@ mod report;
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::{model, output};
+pub(crate) use pair::check as check_pair;
 use report::{Report, Scheme};
 
 pub(crate) fn run(arguments: &PlanArgs, json: bool) -> Result<(), Failure> {

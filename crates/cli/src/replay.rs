@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use kv_layout::{Grouping, Model, baseline};
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::args::ReplayArgs;
 use crate::failure::{Code, Failure};
 use crate::handoff::progress;
-use crate::pair::{Figures, Pair, Setup};
+use crate::pair::{Figures, Pair, Role, Setup, Shapes};
 use crate::summary::{Summary, Tally};
 use crate::trace::{Request, Trace};
 use crate::{model, output};
@@ -32,13 +31,17 @@ struct Report {
 
 pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failure> {
     let model = model::load(&arguments.model.model)?;
-    let grouping = Grouping::new(&model, arguments.model.block_size).map_err(Failure::input)?;
+    let shapes = Shapes::load(model, &arguments.shapes, arguments.model.block_size)?;
     let trace = Trace::load(arguments.trace.as_deref(), arguments.limit)?;
-    let pool = arguments.pool.as_u64();
-    let setup = Setup { model: arguments.model.clone(), link: arguments.link, pool };
-    let pair = Arc::new(Pair::start(&setup).await?);
+    let heading = heading(&shapes, arguments);
+    let pool = |role| arguments.pool.as_u64() / shapes.of(role).ranks().max(1) as u64;
+    let (prefill_pool, decode_pool) = (pool(Role::Prefill), pool(Role::Decode));
+    let (model, link) = (arguments.model.model.clone(), arguments.link);
+    let setup = Setup { model, shapes, link, prefill_pool, decode_pool };
+    let pair = Arc::new(Pair::start(setup).await?);
     if !json {
-        heading(&model, arguments, &trace);
+        output::title(&heading);
+        output::line(format_args!("{} requests of {}\n", trace.requests.len(), trace.source));
     }
     let (fitting, skipped): (Vec<_>, Vec<_>) =
         trace.requests.into_iter().partition(|request| pair.fits(request.tokens));
@@ -54,10 +57,8 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     bar.finish_and_clear();
     let time = started.elapsed();
     let (tally, pair) = settle(outcome, Arc::into_inner(pair)).await?;
-    let full = fitting
-        .iter()
-        .map(|request| baseline::all_full(&model, &grouping, request.tokens).bytes)
-        .sum();
+    let shapes = &pair.setup.shapes;
+    let full = fitting.iter().map(|request| shapes.full_attention_bytes(request.tokens)).sum();
     let summary = tally.finish(time, full, pair.finish().await?);
     let skipped = skipped.iter().map(|request| request.number).collect();
     let report = Report { trace: trace.source, seconds: time.as_secs_f64(), skipped, summary };
@@ -162,15 +163,15 @@ fn name_skipped(skipped: &[Request]) {
     }
 }
 
-fn heading(model: &Model, arguments: &ReplayArgs, trace: &Trace) {
-    output::title(&format!(
-        "{} · blocks of {} · {} of KV cache on each side · {} × the trace's speed",
-        model.model_type,
-        arguments.model.block_size,
+fn heading(shapes: &Shapes, arguments: &ReplayArgs) -> String {
+    let blocks = || format!("blocks of {}", arguments.model.block_size);
+    format!(
+        "{} · {} · {} of KV cache on each side · {} × the trace's speed",
+        shapes.model.model_type,
+        shapes.words().unwrap_or_else(blocks),
         output::bytes(arguments.pool.as_u64()),
         arguments.speed
-    ));
-    output::line(format_args!("{} requests of {}\n", trace.requests.len(), trace.source));
+    )
 }
 
 fn print(report: &Report, json: bool) {

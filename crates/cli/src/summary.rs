@@ -92,8 +92,8 @@ impl Summary {
             ("saved", self.saved()),
             ("rate", format!("{:.2} GB/s {rate_of}", self.gigabytes_per_second)),
             ("hand-off latency", self.latency()),
-            ("left at the prefill worker", left(prefill)),
-            ("left at the decode worker", left(decode)),
+            (prefill.of("left at the prefill worker", "left at all prefill ranks"), left(prefill)),
+            (decode.of("left at the decode worker", "left at all decode ranks"), left(decode)),
             ("peak resident memory", self.memory()),
         ];
         let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
@@ -119,7 +119,10 @@ impl Summary {
 
     fn memory(&self) -> String {
         let Accounts { prefill, decode } = &self.accounts;
-        let peak = |account: &Account| output::bytes(account.peak_resident_bytes);
+        let peak = |account: &Account| {
+            let bytes = output::bytes(account.peak_resident_bytes);
+            bytes + account.of("", " at the largest rank")
+        };
         format!("prefill {}, decode {}", peak(prefill), peak(decode))
     }
 
@@ -130,6 +133,13 @@ impl Summary {
             return Ok(());
         }
         Err(Failure::new(Code::Failed, "something is left that should have been given back"))
+    }
+}
+
+impl Account {
+    /// What is said of one rank, or of several.
+    fn of(&self, one: &'static str, several: &'static str) -> &'static str {
+        if self.ranks == 1 { one } else { several }
     }
 }
 

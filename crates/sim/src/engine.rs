@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kv_layout::{
-    BlockTable, CacheLayout, EngineShape, Group, Kept, Kind, Model, PageOrder, Part, PlacedLayer,
-    RankShape, ShapeError, kept,
+    BlockTable, CacheLayout, ContextShare, EngineShape, Group, Kept, Kind, Model, PageOrder, Part,
+    PlacedLayer, RankShape, ShapeError, kept,
 };
 use strided::RegionId;
 use transport::BoundRegion;
@@ -174,7 +174,11 @@ impl Engine {
     }
 
     fn kept(&self, tokens: u64, resume_at: u64) -> impl Iterator<Item = Kept> + '_ {
-        self.groups.iter().map(move |group| kept(group.kind, group.block_size, resume_at, tokens))
+        let groups = self.groups.iter().zip(&self.layout.groups);
+        groups.map(move |(group, placed)| {
+            let all = kept(group.kind, group.block_size, resume_at, tokens);
+            all.of_share(group.block_size, share(group.kind, placed.context))
+        })
     }
 
     /// Takes the blocks of a prompt of `tokens` from the pool, one table for each group; `None`
@@ -197,13 +201,39 @@ impl Engine {
     pub fn prefill(&self, request: u64, tokens: u64, tables: &[BlockTable]) {
         for (index, tensor, table) in self.tensors(tables) {
             let state = tensor.layer.kind.is_recurrent();
-            for (id, first) in blocks_of(table, tensor.block_size) {
+            for (id, first) in self.own_blocks(table, &tensor) {
                 for row in tensor.rows(id, first).filter(|row| state || row.token < tokens) {
                     let seed = pattern::seed(request, index, row.token, row.part);
                     pattern::write(self.words(row.at, row.len), seed, row.from / 8);
                 }
             }
         }
+    }
+
+    /// The blocks of a table of this rank's with the position of their first token.
+    pub(crate) fn own_blocks<'a>(
+        &self,
+        table: &'a BlockTable,
+        tensor: &Tensor<'_>,
+    ) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let ContextShare { ways, rank } = self.share(tensor);
+        let (ways, rank, size) = (u64::from(ways), u64::from(rank), u64::from(tensor.block_size));
+        let first = table.first_token / size;
+        let first = first + (rank + ways - first % ways) % ways;
+        let firsts = (first..).step_by(usize::try_from(ways).unwrap_or(usize::MAX));
+        table.ids.iter().copied().zip(firsts.map(move |block| block * size))
+    }
+
+    /// Whether a token of a layer is of this rank's share of the sequence.
+    pub(crate) fn owns(&self, tensor: &Tensor<'_>, token: u64) -> bool {
+        let ContextShare { ways, rank } = self.share(tensor);
+        token / u64::from(tensor.block_size) % u64::from(ways) == u64::from(rank)
+    }
+
+    /// This rank's share of the sequence in a layer.
+    fn share(&self, tensor: &Tensor<'_>) -> ContextShare {
+        let context = self.layout.groups.first().map(|group| group.context).unwrap_or_default();
+        share(tensor.layer.kind, context)
     }
 
     /// Gives the blocks of a request back without a look at them.
@@ -302,15 +332,14 @@ impl Engine {
     }
 }
 
+/// A state belongs to the whole sequence, all else to a rank's share of it.
+fn share(kind: Kind, context: ContextShare) -> ContextShare {
+    if kind.is_recurrent() { ContextShare::default() } else { context }
+}
+
 /// Index of the word at byte `at`; memory that is mapped fits the address space.
 pub(crate) fn word_index(at: u64) -> usize {
     usize::try_from(at / 8).unwrap_or(usize::MAX)
-}
-
-/// The blocks of a table with the position of their first token.
-pub(crate) fn blocks_of(table: &BlockTable, block_size: u32) -> impl Iterator<Item = (u32, u64)> {
-    let firsts = (table.first_token..).step_by(block_size as usize);
-    table.ids.iter().copied().zip(firsts)
 }
 
 /// The regions one after the other, and the bytes of all.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use kv_layout::BlockTable;
+use kv_layout::{BlockTable, Layer};
 
-use crate::engine::{blocks_of, word_index};
-use crate::truth::{Row, Tensor};
+use crate::engine::word_index;
+use crate::truth::{Place, Row, Tensor};
 use crate::{Engine, pattern};
 
 /// What is wrong with a byte.
@@ -91,7 +91,7 @@ impl Engine {
     ) -> Result<(), Fault> {
         self.inspect_tables(resume_at, tables)?;
         for (index, tensor, table) in self.tensors(tables) {
-            for (id, first) in blocks_of(table, tensor.block_size) {
+            for (id, first) in self.own_blocks(table, &tensor) {
                 if tensor.needs_block(first, resume_at) {
                     let needed = |row: &Row| tensor.needs(row.token, resume_at);
                     for row in tensor.rows(id, first).filter(needed) {
@@ -113,11 +113,11 @@ impl Engine {
         let mut layers = 0;
         for (_, tensor, table) in self.tensors(tables) {
             layers += 1;
-            let held = blocks_of(table, tensor.block_size);
+            let held = self.own_blocks(table, &tensor);
             let held: BTreeSet<u64> = held.map(|(_, first)| first).collect();
             let state = tensor.layer.kind.is_recurrent();
-            let read = (0..=resume_at).filter(|&token| tensor.needs(token, resume_at));
-            for token in read {
+            let read = |&token: &u64| self.owns(&tensor, token) && tensor.needs(token, resume_at);
+            for token in (0..=resume_at).filter(read) {
                 let first =
                     if state { token } else { token - token % u64::from(tensor.block_size) };
                 if !held.contains(&first) {
@@ -147,9 +147,52 @@ impl Engine {
         if moved == needed { Ok(()) } else { Err(Fault::Waste { moved, needed }) }
     }
 
+    /// Checks that a hand-off between blocks of any two sizes moved what the query at
+    /// `resume_at` reads and no more than goes with it: all tokens that lie with a needed one in
+    /// one block here and in one of the source, whose blocks have `source_block` tokens of a
+    /// layer. Between equal blocks these are whole pages.
+    ///
+    /// # Errors
+    /// [`Fault::Waste`].
+    pub fn inspect_pieces(
+        &self,
+        moved: u64,
+        resume_at: u64,
+        tables: &[BlockTable],
+        source_block: impl Fn(&Layer) -> u32,
+    ) -> Result<(), Fault> {
+        let bytes = |(_, tensor, _): (usize, Tensor<'_>, &BlockTable)| -> u64 {
+            let row = |place: &Place| u64::from(place.bytes) * u64::from(place.units);
+            let row: u64 = tensor.places.iter().map(row).sum();
+            row * self.piece_tokens(&tensor, resume_at, source_block(tensor.layer))
+        };
+        let needed = self.tensors(tables).map(bytes).sum();
+        if moved == needed { Ok(()) } else { Err(Fault::Waste { moved, needed }) }
+    }
+
+    /// Tokens of the pieces, each of which lies in one block here and in one of `source_block`
+    /// tokens, that hold something which the query at `resume_at` reads; of a state 1 or 0.
+    fn piece_tokens(&self, tensor: &Tensor<'_>, resume_at: u64, source_block: u32) -> u64 {
+        if tensor.layer.kind.is_recurrent() {
+            return u64::from(tensor.needs(resume_at, resume_at));
+        }
+        let sizes = [tensor.block_size, source_block].map(|size| u64::from(size.max(1)));
+        let read = |&token: &u64| self.owns(tensor, token) && tensor.needs(token, resume_at);
+        let (mut tokens, mut end) = (0, 0);
+        for token in (0..resume_at).filter(read) {
+            if token >= end {
+                let [start, other] = sizes.map(|size| token - token % size);
+                let [next, sooner] = sizes.map(|size| token - token % size + size);
+                end = next.min(sooner);
+                tokens += end - start.max(other);
+            }
+        }
+        tokens
+    }
+
     fn page_bytes(&self, resume_at: u64, tables: &[BlockTable]) -> u64 {
         let pages = |(_, tensor, table): (usize, Tensor<'_>, &BlockTable)| -> u64 {
-            blocks_of(table, tensor.block_size)
+            self.own_blocks(table, &tensor)
                 .filter(|&(_, first)| tensor.needs_block(first, resume_at))
                 .flat_map(|(id, first)| {
                     tensor.rows(id, first).map(|row| row.len).collect::<Vec<_>>()

@@ -46,16 +46,35 @@ pub(super) fn run(
     tokens: u64,
     json: bool,
 ) -> Result<(), Failure> {
-    let (prefill, decode) = (Engine::new(model, from, tokens)?, Engine::new(model, to, tokens)?);
-    let kinds = model.layers.iter().map(|layer| layer.kind);
-    let prefill_tokens = Kind::prefill_tokens(kinds, tokens);
-    let report = report(&prefill, &decode, tokens, prefill_tokens).map_err(refused)?;
+    let report = planned(model, from, to, tokens)?;
     if json {
         output::line(serde_json::json!(report));
     } else {
         print(&report);
     }
     Ok(())
+}
+
+/// Refuses two engines that cannot exchange a KV cache.
+pub(crate) fn check(
+    model: &Model,
+    from: EngineShape,
+    to: EngineShape,
+    tokens: u64,
+) -> Result<(), Failure> {
+    planned(model, from, to, tokens).map(drop)
+}
+
+fn planned(
+    model: &Model,
+    from: EngineShape,
+    to: EngineShape,
+    tokens: u64,
+) -> Result<Report, Failure> {
+    let (prefill, decode) = (Engine::new(model, from, tokens)?, Engine::new(model, to, tokens)?);
+    let kinds = model.layers.iter().map(|layer| layer.kind);
+    let prefill_tokens = Kind::prefill_tokens(kinds, tokens);
+    report(&prefill, &decode, tokens, prefill_tokens).map_err(refused)
 }
 
 fn refused(why: PlanError) -> Failure {

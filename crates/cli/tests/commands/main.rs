@@ -6,4 +6,5 @@ mod errors;
 mod handoff;
 mod pipes;
 mod plan;
+mod ranks;
 mod replay;

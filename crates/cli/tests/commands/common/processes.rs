@@ -22,11 +22,21 @@ pub fn wait<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 
 /// The prefill worker that this process has started.
 pub fn worker_of(parent: u32) -> u32 {
-    wait("a prefill worker", || {
+    rank_of(parent, "prefill", 0)
+}
+
+/// The worker of a rank that this process has started.
+pub fn rank_of(parent: u32, side: &str, rank: u32) -> u32 {
+    wait("a worker", || {
         let ids = fs::read_dir("/proc")
             .unwrap()
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        ids.into_iter().find(|&id| parent_of(id) == Some(parent) && is_worker(id))
+        let is_rank = |arguments: &[String]| {
+            let given = arguments.iter().skip_while(|argument| *argument != "--rank").nth(1);
+            arguments.get(1).is_some_and(|role| *role == format!("{side}-worker"))
+                && given.is_some_and(|given| *given == rank.to_string())
+        };
+        ids.into_iter().find(|&id| parent_of(id) == Some(parent) && is_rank(&arguments(id)))
     })
 }
 
@@ -37,13 +47,26 @@ fn parent_of(id: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether it is a prefill worker that runs; one that has ended has no arguments any more.
+/// Whether it is a worker that runs; one that has ended has no arguments any more.
 pub fn is_worker(id: u32) -> bool {
-    let arguments = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    arguments.split('\0').nth(1) == Some("prefill-worker")
+    arguments(id).get(1).is_some_and(|role| role.ends_with("-worker"))
+}
+
+fn arguments(id: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    text.split('\0').map(str::to_owned).collect()
 }
 
 pub fn kill(id: u32) {
+    signal(id, Signal::KILL);
+}
+
+/// Lets a process do nothing any more.
+pub fn stop(id: u32) {
+    signal(id, Signal::STOP);
+}
+
+fn signal(id: u32, signal: Signal) {
     let id = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
-    kill_process(id, Signal::KILL).unwrap();
+    kill_process(id, signal).unwrap();
 }

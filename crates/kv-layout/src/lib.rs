@@ -31,7 +31,7 @@ pub use group::{Group, GroupError, Grouping};
 pub use layer::{DType, Kind, Layer, LayerPart, Recurrence, Role};
 pub use layout::{BlockTable, CacheLayout, ContextShare, GroupLayout, Part, PlacedLayer, Tile};
 pub use place::{PageOrder, Placement, Shard};
-pub use plan::{Holding, Plan, PlanError, Side, Span, Target, plan, readers};
+pub use plan::{Holding, Plan, PlanError, Planner, Side, Span, Target, plan, readers};
 pub use restart::{Loaded, restart_at};
 pub use shape::{EngineShape, RankShape, ShapeError};
 pub use table::{Kept, kept};

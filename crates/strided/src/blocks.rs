@@ -11,7 +11,6 @@ pub struct Blocks {
     region: RegionId,
     ids: Arc<[u32]>,
     pattern: Pattern,
-    bytes: u64,
 }
 
 impl Blocks {
@@ -19,6 +18,7 @@ impl Blocks {
     ///
     /// # Errors
     /// [`Error::TooLarge`] when the byte count does not fit 64 bits.
+    #[inline]
     pub fn new(
         region: RegionId,
         ids: impl Into<Arc<[u32]>>,
@@ -26,8 +26,17 @@ impl Blocks {
     ) -> Result<Self, Error> {
         let ids = ids.into();
         let count = u64::try_from(ids.len()).map_err(|_| Error::TooLarge)?;
-        let bytes = pattern.bytes().checked_mul(count).ok_or(Error::TooLarge)?;
-        Ok(Self { region, ids, pattern, bytes })
+        pattern.bytes().checked_mul(count).ok_or(Error::TooLarge)?;
+        Ok(Self { region, ids, pattern })
+    }
+
+    /// The same walk in the same blocks, in another region and from another first byte on.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    #[inline]
+    pub fn at(&self, region: RegionId, offset: u64) -> Result<Self, Error> {
+        Ok(Self { region, pattern: self.pattern.at(offset)?, ids: Arc::clone(&self.ids) })
     }
 
     /// The region that the ids belong to.
@@ -51,7 +60,8 @@ impl Blocks {
     /// Bytes over all blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        // It was counted when the blocks were made.
+        self.pattern.bytes() * self.ids.len() as u64
     }
 
     /// Walks the byte ranges in copy order; `block_stride` is that of the region.

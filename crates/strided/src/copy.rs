@@ -1,4 +1,4 @@
-use crate::{Blocks, Error, Walk};
+use crate::{Blocks, Error, RegionId, Walk};
 
 /// Bytes to copy from the blocks of one engine to those of another: the n-th byte that the
 /// source walks goes to the n-th byte that the target walks.
@@ -24,6 +24,7 @@ impl BlockCopy {
     ///
     /// # Errors
     /// [`Error::BlockCounts`] or [`Error::ByteCounts`] when the sides do not pair.
+    #[inline]
     pub fn new(source: Blocks, target: Blocks) -> Result<Self, Error> {
         let (s, t) = (source.ids().len(), target.ids().len());
         if s != t {
@@ -34,6 +35,16 @@ impl BlockCopy {
             return Err(Error::ByteCounts { source: s, target: t });
         }
         Ok(Self { source, target })
+    }
+
+    /// The same copy between other places: each a region and a first byte within the block.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    #[inline]
+    pub fn at(&self, source: (RegionId, u64), target: (RegionId, u64)) -> Result<Self, Error> {
+        let source = self.source.at(source.0, source.1)?;
+        Ok(Self { source, target: self.target.at(target.0, target.1)? })
     }
 
     /// Where the bytes come from.

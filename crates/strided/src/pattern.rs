@@ -24,7 +24,6 @@ pub struct Pattern {
     len: u64,
     rank: u8,
     dims: [Dim; MAX_DIMS],
-    bytes: u64,
     end: u64,
 }
 
@@ -39,7 +38,7 @@ impl Pattern {
         if len == 0 || dims.iter().any(|dim| dim.count == 0) {
             return Err(Error::Empty);
         }
-        let mut pattern = Self { offset, len, rank: 0, dims: [UNUSED; MAX_DIMS], bytes: 0, end: 0 };
+        let mut pattern = Self { offset, len, rank: 0, dims: [UNUSED; MAX_DIMS], end: 0 };
         for &dim in dims.iter().rev() {
             pattern.wrap(dim)?;
         }
@@ -54,6 +53,16 @@ impl Pattern {
     /// [`Error::Empty`] or [`Error::TooLarge`].
     pub fn contiguous(offset: u64, len: u64) -> Result<Self, Error> {
         Self::new(offset, &[], len)
+    }
+
+    /// The same walk from another first byte on.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    #[inline]
+    pub fn at(self, offset: u64) -> Result<Self, Error> {
+        let end = offset.checked_add(self.end - self.offset).ok_or(Error::TooLarge)?;
+        Ok(Self { offset, end, ..self })
     }
 
     /// Adds `dim` around what is there; `self.dims` is innermost first until `new` reverses it.
@@ -84,8 +93,8 @@ impl Pattern {
         Ok(())
     }
 
-    /// Fills `bytes` and `end`, and proves that no two elements share a byte: taken by rising
-    /// stride, each dimension must step over all that the smaller ones span.
+    /// Fills `end`, and proves that the bytes can be counted and that no two elements share one:
+    /// taken by rising stride, each dimension must step over all that the smaller ones span.
     fn measure(&mut self) -> Result<(), Error> {
         let mut by_stride = self.dims;
         let used = &mut by_stride[..usize::from(self.rank)];
@@ -99,7 +108,6 @@ impl Pattern {
             extent = extent.checked_add(reach).ok_or(Error::TooLarge)?;
             bytes = product(dim.count, bytes)?;
         }
-        self.bytes = bytes;
         self.end = self.offset.checked_add(extent).ok_or(Error::TooLarge)?;
         Ok(())
     }
@@ -125,13 +133,13 @@ impl Pattern {
     /// How many elements one block has.
     #[must_use]
     pub fn elements(&self) -> u64 {
-        self.bytes / self.len
+        self.dims().iter().map(|dim| u64::from(dim.count)).product()
     }
 
     /// Bytes that the pattern visits in one block.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.elements() * self.len
     }
 
     /// First byte after the pattern, from the start of the block.

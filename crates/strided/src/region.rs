@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::{Blocks, Error};
+use crate::{Blocks, Error, Pattern};
 
 /// Names one region of a peer's KV cache. The number has no meaning beyond its owner's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,13 +35,32 @@ impl Region {
     /// # Errors
     /// [`Error::BeyondBlock`] or [`Error::UnknownBlock`], naming the first offender.
     pub fn check(&self, blocks: &Blocks) -> Result<(), Error> {
-        let region = blocks.region();
-        let end = blocks.pattern().end();
-        if end > self.block_stride {
-            return Err(Error::BeyondBlock { region, end, block_stride: self.block_stride });
+        self.check_pattern(blocks.region(), blocks.pattern())?;
+        self.check_ids(blocks.region(), blocks.ids())
+    }
+
+    /// The half of [`check`](Self::check) that asks whether a pattern stays within its block;
+    /// `region` is the name to give in the error.
+    ///
+    /// # Errors
+    /// [`Error::BeyondBlock`] or [`Error::TooLarge`].
+    #[inline]
+    pub fn check_pattern(&self, region: RegionId, pattern: &Pattern) -> Result<(), Error> {
+        let (end, block_stride) = (pattern.end(), self.block_stride);
+        if end > block_stride {
+            return Err(Error::BeyondBlock { region, end, block_stride });
         }
-        self.bytes()?;
-        match blocks.ids().iter().find(|&&id| id >= self.block_count) {
+        self.bytes().map(drop)
+    }
+
+    /// The half of [`check`](Self::check) that asks whether blocks exist: the only one that
+    /// grows with their number, and the same for all patterns of a list.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], naming the first offender.
+    #[inline]
+    pub fn check_ids(&self, region: RegionId, ids: &[u32]) -> Result<(), Error> {
+        match ids.iter().find(|&&id| id >= self.block_count) {
             Some(&id) => Err(Error::UnknownBlock { region, id, count: self.block_count }),
             None => Ok(()),
         }

@@ -152,6 +152,21 @@ proptest! {
     }
 
     #[test]
+    fn lowering_any_copy_allocates_nothing((from, to) in pairing(), ids in vec(0_u32..9, 0..40)) {
+        let side = |plain: &Plain| {
+            Blocks::new(RegionId(0), ids.clone(), plain.pattern().unwrap()).unwrap()
+        };
+        let copy = BlockCopy::new(side(&from), side(&to)).unwrap();
+        let mut bytes = [0; 2];
+        let spent = allocation_counter::measure(|| {
+            bytes[0] = copy.ranges(1000, 1000).map(|pair| pair.len).sum();
+            bytes[1] = MergeRuns::merged(copy.ranges(1000, 1000)).map(|pair| pair.len).sum();
+        });
+        prop_assert_eq!(bytes, [copy.bytes(); 2]);
+        prop_assert_eq!(spent.count_total, 0);
+    }
+
+    #[test]
     fn no_numbers_panic(offset: u64, dims in vec((any::<u32>(), any::<u64>()), 0..6), len: u64,
                         id: u32, stride: u64, count: u32, seek: u64) {
         let plain = Plain { offset, dims, len };

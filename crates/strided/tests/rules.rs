@@ -94,3 +94,37 @@ fn walking_and_merging_allocate_nothing() {
     assert_eq!(ranges, 1000 * 256);
     assert_eq!(spent.count_total, 0);
 }
+
+/// 160 regions (keys and values of 80 layers) of 118 blocks each: 18,880 pages, which are one
+/// range a region where the ids follow each other on both sides.
+#[test]
+fn contiguous_ids_of_160_regions_merge_from_18_880_ranges_to_160() {
+    let page = Pattern::contiguous(0, 4096).unwrap();
+    let ids = |first: u32| -> std::sync::Arc<[u32]> { (first..first + 118).collect() };
+    let (source, target) = (ids(40), ids(7));
+    let side = |region, ids: &std::sync::Arc<[u32]>| {
+        Blocks::new(RegionId(region), std::sync::Arc::clone(ids), page).unwrap()
+    };
+    let copies: Vec<BlockCopy> = (0..160)
+        .map(|region| BlockCopy::new(side(region, &source), side(region, &target)).unwrap())
+        .collect();
+    let ranges = |copy: &BlockCopy| copy.ranges(4096, 4096);
+    assert_eq!(copies.iter().flat_map(ranges).count(), 18_880);
+    let merged = copies.iter().flat_map(|copy| MergeRuns::merged(ranges(copy)));
+    let lens: Vec<u64> = merged.map(|range| range.len).collect();
+    assert_eq!(lens, [118 * 4096; 160]);
+}
+
+#[test]
+fn a_copy_elsewhere_walks_as_it_did() {
+    let rows = Pattern::new(8, &[dim(3, 64)], 16).unwrap();
+    let copy = BlockCopy::new(blocks(&[4, 6], rows), blocks(&[1, 2], rows)).unwrap();
+    let moved = copy.at((RegionId(5), 24), (RegionId(7), 0)).unwrap();
+    assert_eq!((moved.source().region(), moved.target().region()), (RegionId(5), RegionId(7)));
+    assert_eq!(*moved.source().pattern(), Pattern::new(24, &[dim(3, 64)], 16).unwrap());
+    assert_eq!(*moved.target().pattern(), Pattern::new(0, &[dim(3, 64)], 16).unwrap());
+    assert_eq!(moved.source().ids(), copy.source().ids());
+    let last = u64::MAX - (2 * 64 + 16);
+    assert_eq!(rows.at(last).map(|pattern| pattern.end()), Ok(u64::MAX));
+    assert_eq!(rows.at(last + 1), Err(Error::TooLarge));
+}

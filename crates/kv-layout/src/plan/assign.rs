@@ -5,35 +5,22 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::names::Named;
+use super::shape::same_page;
 use super::{PlanError, Side};
 use crate::{CacheLayout, ContextShare, Part, PlacedLayer, Role};
 
-/// The ranks of both engines, with their layers by name.
-pub(super) struct Sources<'a> {
+/// The ranks of both engines.
+pub(super) struct Ranks<'a> {
     sources: Vec<Named<'a>>,
     targets: Vec<Named<'a>>,
 }
 
-struct Named<'a> {
-    layout: &'a CacheLayout,
-    layers: BTreeMap<&'a str, &'a PlacedLayer>,
-}
-
-impl<'a> Named<'a> {
-    /// Refuses what no rank can mean: two layers of one name, units that end before they begin.
-    fn new(side: Side, layout: &'a CacheLayout) -> Result<Self, PlanError> {
-        let mut layers = BTreeMap::new();
-        for layer in &layout.layers {
-            if layers.insert(layer.name.as_str(), layer).is_some() {
-                return Err(PlanError::TwiceNamed { side, layer: layer.name.clone() });
-            }
-            if let Some(part) = layer.parts.iter().find(|part| part.units.start > part.units.end) {
-                let (layer, units) = (layer.name.clone(), part.units.clone());
-                return Err(PlanError::Backwards { side, layer, units });
-            }
-        }
-        Ok(Self { layout, layers })
-    }
+/// One layer as each rank keeps it; `None` where a rank does not.
+#[derive(Clone, Default)]
+pub(super) struct Row<'a> {
+    pub(super) sources: Vec<Option<&'a PlacedLayer>>,
+    pub(super) targets: Vec<Option<&'a PlacedLayer>>,
 }
 
 /// Some units of one part, to be taken from one rank of the source.
@@ -45,6 +32,8 @@ pub(super) struct Take<'a> {
     pub(super) had: &'a PlacedLayer,
     /// The part there.
     pub(super) part: &'a Part,
+    /// The part of the target that they fill.
+    pub(super) fills: &'a Part,
     /// Counted over the whole model.
     pub(super) units: Range<u32>,
     /// Which of the blocks, where several ranks have the same.
@@ -70,26 +59,44 @@ impl Stripe {
     }
 }
 
-impl<'a> Sources<'a> {
+impl<'a> Ranks<'a> {
     pub(super) fn new(
         sources: &[&'a CacheLayout],
         targets: &[&'a CacheLayout],
     ) -> Result<Self, PlanError> {
-        let named = |side: Side| move |layout: &&'a CacheLayout| Named::new(side, layout);
-        Ok(Self {
-            sources: sources.iter().map(named(Side::Source)).collect::<Result<_, _>>()?,
-            targets: targets.iter().map(named(Side::Target)).collect::<Result<_, _>>()?,
-        })
+        let mut ranks = Self { sources: Vec::new(), targets: Vec::new() };
+        for layout in sources {
+            let named = Named::new(Side::Source, layout, ranks.sources.last())?;
+            ranks.sources.push(named);
+        }
+        for layout in targets {
+            let like = ranks.targets.last().or(ranks.sources.last());
+            let named = Named::new(Side::Target, layout, like)?;
+            ranks.targets.push(named);
+        }
+        Ok(ranks)
+    }
+
+    /// Puts layer `index` of rank `rank` of the target into `row`, as every rank keeps it.
+    pub(super) fn fill(&self, row: &mut Row<'a>, rank: usize, index: usize) -> &'a PlacedLayer {
+        let own = &self.targets[rank];
+        let find = |rank: &Named<'a>| rank.find(own, index);
+        row.sources.clear();
+        row.sources.extend(self.sources.iter().map(find));
+        row.targets.clear();
+        row.targets.extend(self.targets.iter().map(find));
+        &own.layout.layers[index]
     }
 
     /// What rank `rank` of the target takes of `wanted`, part by part.
-    pub(super) fn of(&self, rank: usize, wanted: &PlacedLayer) -> Result<Vec<Take<'a>>, PlanError> {
-        let had: Vec<(usize, &'a PlacedLayer)> = self
-            .sources
-            .iter()
-            .enumerate()
-            .filter_map(|(index, rank)| Some((index, *rank.layers.get(wanted.name.as_str())?)))
-            .collect();
+    pub(super) fn takes(
+        &self,
+        rank: usize,
+        wanted: &'a PlacedLayer,
+        row: &Row<'a>,
+    ) -> Result<Vec<Take<'a>>, PlanError> {
+        let had: Vec<(usize, &'a PlacedLayer)> =
+            row.sources.iter().enumerate().filter_map(|(at, had)| Some((at, (*had)?))).collect();
         if had.is_empty() {
             return Err(PlanError::MissingLayer { layer: wanted.name.clone() });
         }
@@ -97,15 +104,25 @@ impl<'a> Sources<'a> {
         for (_, had) in &had {
             check_layer(had, wanted)?;
         }
+        let shares = self.shares(&had, rank, wanted)?;
         let mut takes = Vec::new();
         for part in &wanted.parts {
-            let mut of_part = Vec::new();
-            for share in self.shares(&had, rank, wanted)? {
-                self.of_share(rank, wanted, part, &share, &mut of_part)?;
+            let replica = self.replica(rank, wanted, part, row);
+            for share in &shares {
+                of_share(replica, wanted, part, share, &mut takes)?;
             }
-            takes.append(&mut of_part);
         }
         Ok(takes)
+    }
+
+    /// Whether rank `rank` of the target reads layer `b` as it reads layer `a`, which it may
+    /// read: they differ in where they lie, in their groups, and in nothing that is asked here.
+    pub(super) fn alike(&self, rank: usize, a: &Row<'a>, b: &Row<'a>) -> bool {
+        let Some((was, is)) = a.targets[rank].zip(b.targets[rank]) else { return false };
+        same_page(was, is)
+            && b.sources.iter().flatten().all(|had| had.kind == is.kind)
+            && all_alike(&self.sources, &a.sources, &b.sources, same_page)
+            && all_alike(&self.targets, &a.targets, &b.targets, same_units)
     }
 
     /// Checks that two layers which share their bytes at the target do so at the source.
@@ -115,7 +132,7 @@ impl<'a> Sources<'a> {
         other: &PlacedLayer,
     ) -> Result<(), PlanError> {
         for rank in &self.sources {
-            let had = |layer: &PlacedLayer| rank.layers.get(layer.name.as_str());
+            let had = |layer: &PlacedLayer| rank.named(&layer.name);
             let apart = had(wanted)
                 .zip(had(other))
                 .is_some_and(|(a, b)| (a.group, &a.parts) != (b.group, &b.parts));
@@ -157,63 +174,67 @@ impl<'a> Sources<'a> {
         (own.rank % step..ways).step_by(step as usize).map(common).collect()
     }
 
-    fn of_share(
+    /// Which of the target's ranks that keep the same bytes this one is, and how many there are.
+    fn replica(
         &self,
         rank: usize,
         wanted: &PlacedLayer,
         part: &Part,
-        had: &[(usize, &'a PlacedLayer)],
-        takes: &mut Vec<Take<'a>>,
-    ) -> Result<(), PlanError> {
-        let mut parts: Vec<(usize, &'a PlacedLayer, &'a Part)> = had
-            .iter()
-            .filter_map(|&(index, layer)| Some((index, layer, find(layer, part.role)?)))
-            .collect();
-        if wanted.packing.is_some() && parts.iter().any(|(_, _, has)| has.units == part.units) {
-            // An opaque page is not cut where the pages of other ranks begin or end.
-            parts.retain(|(_, _, has)| has.units == part.units);
-        }
-        let (replica, replicas) = self.replica(rank, wanted, part);
-        for units in segments(part, &parts) {
-            let holders: Vec<_> =
-                parts.iter().filter(|(_, _, has)| covers(&has.units, &units)).collect();
-            if holders.is_empty() {
-                return Err(PlanError::MissingUnits {
-                    layer: wanted.name.clone(),
-                    role: part.role,
-                    units,
-                });
-            }
-            // As many readers as holders or more: each reads one, neighbours the same one, as
-            // they do where units are split. Fewer: each reads several, a stripe of the blocks
-            // from each.
-            let mine: Vec<_> = if replicas >= holders.len() {
-                vec![holders[replica * holders.len() / replicas]]
-            } else {
-                holders.iter().skip(replica).step_by(replicas).copied().collect()
-            };
-            let count = mine.len();
-            for (index, &&(source, had, part)) in mine.iter().enumerate() {
-                let (units, stripe) = (units.clone(), Stripe { index, count });
-                takes.push(Take { source, had, part, units, stripe });
-            }
-        }
-        Ok(())
-    }
-
-    /// Which of the target's ranks that keep the same bytes this one is, and how many there are.
-    fn replica(&self, rank: usize, wanted: &PlacedLayer, part: &Part) -> (usize, usize) {
+        row: &Row<'a>,
+    ) -> (usize, usize) {
         let own = context(self.targets[rank].layout, wanted);
-        let same = |other: &Named<'_>| {
-            other.layers.get(wanted.name.as_str()).is_some_and(|layer| {
+        let same = |(other, layer): (&Named<'_>, &Option<&PlacedLayer>)| {
+            layer.is_some_and(|layer| {
                 context(other.layout, layer) == own
                     && find(layer, part.role).is_some_and(|has| has.units == part.units)
             })
         };
-        let before = self.targets[..rank].iter().filter(|other| same(other)).count();
-        let all = self.targets.iter().filter(|other| same(other)).count();
+        let ranks = || self.targets.iter().zip(&row.targets);
+        let before = ranks().take(rank).filter(|other| same(*other)).count();
+        let all = ranks().filter(|other| same(*other)).count();
         (before, all.max(1))
     }
+}
+
+/// What replica `replica` of `replicas` takes of one part from those that share a stretch of the
+/// sequence.
+fn of_share<'a>(
+    (replica, replicas): (usize, usize),
+    wanted: &PlacedLayer,
+    fills: &'a Part,
+    had: &[(usize, &'a PlacedLayer)],
+    takes: &mut Vec<Take<'a>>,
+) -> Result<(), PlanError> {
+    let mut parts: Vec<(usize, &'a PlacedLayer, &'a Part)> = had
+        .iter()
+        .filter_map(|&(index, layer)| Some((index, layer, find(layer, fills.role)?)))
+        .collect();
+    if wanted.packing.is_some() && parts.iter().any(|(_, _, has)| has.units == fills.units) {
+        // An opaque page is not cut where the pages of other ranks begin or end.
+        parts.retain(|(_, _, has)| has.units == fills.units);
+    }
+    for units in segments(fills, &parts) {
+        let holders: Vec<_> =
+            parts.iter().filter(|(_, _, has)| covers(&has.units, &units)).collect();
+        if holders.is_empty() {
+            let (layer, role) = (wanted.name.clone(), fills.role);
+            return Err(PlanError::MissingUnits { layer, role, units });
+        }
+        // As many readers as holders or more: each reads one, neighbours the same one, as
+        // they do where units are split. Fewer: each reads several, a stripe of the blocks
+        // from each.
+        let mine: Vec<_> = if replicas >= holders.len() {
+            vec![holders[replica * holders.len() / replicas]]
+        } else {
+            holders.iter().skip(replica).step_by(replicas).copied().collect()
+        };
+        let count = mine.len();
+        for (index, &&(source, had, part)) in mine.iter().enumerate() {
+            let (units, stripe) = (units.clone(), Stripe { index, count });
+            takes.push(Take { source, had, part, fills, units, stripe });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses two parts of one role, of which one would be written twice.
@@ -271,18 +292,36 @@ fn segments(
     parts: &[(usize, &PlacedLayer, &Part)],
 ) -> impl Iterator<Item = Range<u32>> {
     let Range { start, end } = wanted.units;
-    let mut cuts: BTreeSet<u32> = [start, end].into();
-    for (_, _, part) in parts {
-        cuts.extend(
-            [part.units.start, part.units.end].iter().filter(|&&at| start < at && at < end),
-        );
-    }
-    let cuts: Vec<u32> = cuts.into_iter().collect();
+    let edges = parts.iter().flat_map(|(_, _, part)| [part.units.start, part.units.end]);
+    let mut cuts: Vec<u32> = edges.filter(|&at| start < at && at < end).collect();
+    cuts.extend([start, end]);
+    cuts.sort_unstable();
+    cuts.dedup();
     (1..cuts.len()).map(move |index| cuts[index - 1]..cuts[index])
 }
 
 fn covers(has: &Range<u32>, units: &Range<u32>) -> bool {
     has.start <= units.start && units.end <= has.end
+}
+
+/// Whether each rank has both layers, alike and of an equal share of the sequence, or neither.
+fn all_alike(
+    ranks: &[Named<'_>],
+    a: &[Option<&PlacedLayer>],
+    b: &[Option<&PlacedLayer>],
+    same: fn(&PlacedLayer, &PlacedLayer) -> bool,
+) -> bool {
+    ranks.iter().zip(a.iter().zip(b)).all(|(rank, pair)| match pair {
+        (Some(a), Some(b)) => context(rank.layout, a) == context(rank.layout, b) && same(a, b),
+        (None, None) => true,
+        _ => false,
+    })
+}
+
+/// Whether two layers of a rank keep the same units of the same parts.
+fn same_units(a: &PlacedLayer, b: &PlacedLayer) -> bool {
+    let units = |part: &Part| (part.role, part.units.start, part.units.end);
+    a.parts.iter().map(units).eq(b.parts.iter().map(units))
 }
 
 /// Greatest common divisor; `b` where `a` is 0.

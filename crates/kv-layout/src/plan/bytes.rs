@@ -2,23 +2,48 @@
 
 use std::sync::Arc;
 
-use strided::{BlockCopy, Blocks, Dim, Pattern, RegionId};
+use strided::{BlockCopy, Blocks, Dim, Pattern};
 
 use super::PlanError;
-use super::assign::Take;
-use super::pieces::{Piece, Slots};
-use crate::{Part, PlacedLayer, Role, Tile};
+use super::pieces::Slots;
+use super::shape::{Move, Reading};
+use crate::{Part, Tile};
 
-/// A walk inside the blocks of a region.
+/// A walk inside the blocks of a region, both counted from where a layer's page begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walked {
-    pub(super) region: RegionId,
+    pub(super) region: u32,
     pub(super) pattern: Pattern,
 }
 
+/// The bytes of one copy, on both sides in the same order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draft {
+    pub(super) from: Walked,
+    pub(super) to: Walked,
+}
+
+/// All that a reading moves of some slots, parts which follow each other in memory as one.
+pub(super) fn drafts(reading: &Reading, slots: Slots) -> Result<Vec<Draft>, PlanError> {
+    let mut drafts: Vec<Draft> = Vec::new();
+    for each in &reading.moves {
+        for slots in cuts(each, slots) {
+            let next = draft(each, slots)?;
+            match drafts.last_mut() {
+                Some(last) => match last.join(&next) {
+                    Some(both) => *last = both?,
+                    None => drafts.push(next),
+                },
+                None => drafts.push(next),
+            }
+        }
+    }
+    Ok(drafts)
+}
+
 /// Pieces of a piece, each inside one kernel block of both sides unless these agree.
-pub(super) fn cuts(take: &Take<'_>, wanted: &Part, slots: Slots) -> Vec<Slots> {
-    let (from, to) = (take.part.tile, wanted.tile);
+fn cuts(each: &Move, slots: Slots) -> Vec<Slots> {
+    let (from, to) = (each.from.tile, each.to.tile);
     let size = |tile: Option<Tile>| tile.map_or(u32::MAX, |tile| tile.tokens.max(1));
     let (from, to) = (size(from), size(to));
     let aligned = |at: u32, size: u32| at.is_multiple_of(size);
@@ -41,66 +66,24 @@ pub(super) fn cuts(take: &Take<'_>, wanted: &Part, slots: Slots) -> Vec<Slots> {
     cuts
 }
 
-/// The bytes that a take moves of some slots, on both sides in the same order.
-pub(super) fn pair(
-    take: &Take<'_>,
-    wanted: &PlacedLayer,
-    part: &Part,
-    piece: &Piece,
-    slots: Slots,
-) -> Result<(Walked, Walked), PlanError> {
-    if wanted.packing.is_some() {
-        whole_page(take, wanted, part, piece)?;
-    }
-    let count = take.units.end - take.units.start;
+/// The bytes of some slots that lie in one kernel block of both sides.
+fn draft(each: &Move, slots: Slots) -> Result<Draft, PlanError> {
+    let count = each.units.end - each.units.start;
     // Either nesting does, as long as both sides walk alike; the source's gives longer pieces
     // there.
-    let units_outside = take.part.unit_stride >= take.part.token_stride;
+    let units_outside = each.from.unit_stride >= each.from.token_stride;
     let walk = |part: &Part, at: u32| {
-        let first = take.units.start - part.units.start;
+        let first = each.units.start - part.units.start;
         walk(part, first, count, at, slots.tokens, units_outside)
     };
-    Ok((walk(take.part, slots.from)?, walk(part, slots.to)?))
-}
-
-/// An opaque page is moved as it is or not at all.
-fn whole_page(
-    take: &Take<'_>,
-    wanted: &PlacedLayer,
-    part: &Part,
-    piece: &Piece,
-) -> Result<(), PlanError> {
-    let refuse = |field, source_value, target_value| {
-        let layer = wanted.name.clone();
-        Err(PlanError::Opaque { layer, field, source_value, target_value })
-    };
-    let had = take.part;
-    if had.units != part.units || take.units != part.units {
-        let units = |part: &Part| format!("{:?}", part.units);
-        return refuse("units", units(had), units(part));
-    }
-    // An equal packing that is described by other numbers is not equal.
-    let strides = |part: &Part| (part.unit_stride, part.token_stride);
-    if strides(had) != strides(part) {
-        let both = |part| format!("{:?}", strides(part));
-        return refuse("unit and token stride", both(had), both(part));
-    }
-    if had.tile != part.tile {
-        let tokens = |part: &Part| part.tile.map_or(0, |tile| tile.tokens).to_string();
-        return refuse("tokens of a kernel block", tokens(had), tokens(part));
-    }
-    if !piece.whole {
-        let token = |at| format!("token {at} of a block");
-        return refuse("block", token(piece.slots.from), token(piece.slots.to));
-    }
-    Ok(())
+    Ok(Draft { from: walk(&each.from, slots.from)?, to: walk(&each.to, slots.to)? })
 }
 
 /// All units of some slots of the target's own.
-pub(super) fn slots(part: &Part, piece: &Piece) -> Result<Vec<Walked>, PlanError> {
+pub(super) fn holes(part: &Part, slots: Slots) -> Result<Vec<Walked>, PlanError> {
     let tile = part.tile.map_or(u32::MAX, |tile| tile.tokens.max(1));
     let mut walks = Vec::new();
-    let (mut at, end) = (piece.slots.to, piece.slots.to + piece.slots.tokens);
+    let (mut at, end) = (slots.to, slots.to + slots.tokens);
     while at < end {
         let rest = end - at;
         // Whole kernel blocks are one walk, however many they are.
@@ -141,47 +124,72 @@ fn walk(
     let tokens = Dim { count: tokens, stride: part.token_stride };
     dims.extend(if units_outside { [units, tokens] } else { [tokens, units] });
     let pattern = Pattern::new(offset, &dims, u64::from(part.bytes))?;
-    Ok(Walked { region: RegionId(part.region), pattern })
+    Ok(Walked { region: part.region, pattern })
 }
 
 fn add(offset: Option<u64>, count: u32, stride: u64) -> Option<u64> {
     offset?.checked_add(u64::from(count).checked_mul(stride)?)
 }
 
-/// Adds a copy, as one with an earlier one (from `first` on) where its bytes continue that
-/// one's on both sides: values that follow their keys, the parts of a state.
-pub(super) fn push(
-    copies: &mut Vec<BlockCopy>,
-    first: usize,
-    copy: BlockCopy,
-) -> Result<(), PlanError> {
-    if let Some(last) = copies[first..].last_mut()
-        // Each element grows by one of the next copy: both sides must have as many of them.
-        && last.source().pattern().elements() == last.target().pattern().elements()
-        && let Some(source) = join(last.source(), copy.source())
-        && let Some(target) = join(last.target(), copy.target())
-    {
-        *last = BlockCopy::new(source?, target?)?;
-    } else {
-        copies.push(copy);
+/// Makes the last copy one with the one before it where its bytes continue that one's on both
+/// sides: in a row of pages, a layer continues the one before it.
+pub(super) fn fuse_last(copies: &mut Vec<BlockCopy>) -> Result<(), PlanError> {
+    let joined = match &copies[..] {
+        [.., last, next] => join_copies(last, next),
+        _ => None,
+    };
+    if let Some(both) = joined {
+        copies.truncate(copies.len() - 2);
+        copies.push(both?);
     }
     Ok(())
 }
 
-/// Elements of `next` that each begin where one of `last` ends.
-fn join(last: &Blocks, next: &Blocks) -> Option<Result<Blocks, strided::Error>> {
-    let (a, b) = (last.pattern(), next.pattern());
-    let continues = last.region() == next.region()
-        && Arc::ptr_eq(last.ids(), next.ids())
-        && a.dims() == b.dims()
-        && a.offset() + a.element_len() == b.offset();
-    continues.then(|| {
-        let pattern = Pattern::new(a.offset(), a.dims(), a.element_len() + b.element_len())?;
-        Blocks::new(last.region(), Arc::clone(last.ids()), pattern)
-    })
+fn join_copies(last: &BlockCopy, next: &BlockCopy) -> Option<Result<BlockCopy, strided::Error>> {
+    let same = |a: &Blocks, b: &Blocks| a.region() == b.region() && Arc::ptr_eq(a.ids(), b.ids());
+    if !same(last.source(), next.source()) || !same(last.target(), next.target()) {
+        return None;
+    }
+    let patterns = |copy: &BlockCopy| (*copy.source().pattern(), *copy.target().pattern());
+    let joined = join(patterns(last), patterns(next))?;
+    let blocks =
+        |like: &Blocks, pattern| Blocks::new(like.region(), Arc::clone(like.ids()), pattern);
+    Some(joined.and_then(|(source, target)| {
+        BlockCopy::new(blocks(last.source(), source)?, blocks(last.target(), target)?)
+    }))
 }
 
-/// The part of `wanted` that a take fills.
-pub(super) fn filled(wanted: &PlacedLayer, role: Role) -> Option<&Part> {
-    wanted.parts.iter().find(|part| part.role == role)
+impl Draft {
+    /// Both as one, if `next` continues this one.
+    fn join(&self, next: &Self) -> Option<Result<Self, strided::Error>> {
+        let regions = |draft: &Self| (draft.from.region, draft.to.region);
+        let patterns = |draft: &Self| (draft.from.pattern, draft.to.pattern);
+        if regions(self) != regions(next) {
+            return None;
+        }
+        let (from, to) = regions(self);
+        let joined = join(patterns(self), patterns(next))?;
+        Some(joined.map(|(source, target)| Self {
+            from: Walked { region: from, pattern: source },
+            to: Walked { region: to, pattern: target },
+        }))
+    }
+}
+
+/// Source and target of a copy.
+type Pair = (Pattern, Pattern);
+
+/// Two copies as one, where on both sides each element of `next` begins where one of `last` ends.
+fn join(last: Pair, next: Pair) -> Option<Result<Pair, strided::Error>> {
+    let continues = |a: &Pattern, b: &Pattern| {
+        a.dims() == b.dims() && a.offset().checked_add(a.element_len()) == Some(b.offset())
+    };
+    let joined = |a: Pattern, b: Pattern| {
+        Pattern::new(a.offset(), a.dims(), a.element_len().saturating_add(b.element_len()))
+    };
+    // Each element grows by one of the next copy: both sides must have as many of them.
+    let pairs = last.0.elements() == last.1.elements()
+        && continues(&last.0, &next.0)
+        && continues(&last.1, &next.1);
+    pairs.then(|| Ok((joined(last.0, next.0)?, joined(last.1, next.1)?)))
 }

@@ -43,6 +43,14 @@ pub enum PlanError {
         /// Tables given.
         tables: usize,
     },
+    /// Block tables of each of the source's ranks are needed.
+    #[error("the source has {ranks} ranks, and block tables of {given} were given")]
+    Sources {
+        /// Ranks that the planner was made for.
+        ranks: usize,
+        /// Ranks whose tables were given.
+        given: usize,
+    },
     /// The source does not have a layer that the target keeps.
     #[error("{layer}: the target keeps it, the source has no layer of that name")]
     MissingLayer {

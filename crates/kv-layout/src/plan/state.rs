@@ -2,60 +2,22 @@
 
 use std::sync::Arc;
 
-use strided::BlockCopy;
+use super::planner::Rank;
+use super::{PlanError, Side};
+use crate::BlockTable;
 
-use super::assign::Take;
-use super::pieces::{Piece, Slots};
-use super::{Holding, Plan, PlanError, Side, Target, blocks, bytes};
-use crate::{BlockTable, CacheLayout, PlacedLayer};
-
-/// Copies the state of one layer.
-pub(super) fn copy(
-    sources: &[Holding<'_>],
-    target: Target<'_>,
-    own: &CacheLayout,
-    wanted: &PlacedLayer,
-    takes: &[Take<'_>],
-    resume_at: u64,
-    plan: &mut Plan,
-) -> Result<(), PlanError> {
-    // At the start there is no state; what is there already is not applied again.
-    if resume_at == 0 || target.hit(wanted.group) == resume_at {
-        return Ok(());
-    }
-    let to = state(Side::Target, own, target.tables, wanted, resume_at)?;
-    for take in takes {
-        let Holding { layout, tables } = sources[take.source];
-        let from = state(Side::Source, layout, tables, take.had, resume_at)?;
-        let (source, target) = take.stripe.cut(&from, &to);
-        let Some(part) = bytes::filled(wanted, take.part.role) else { continue };
-        if source.is_empty() {
-            continue;
-        }
-        let slots = Slots { from: 0, to: 0, tokens: 1 };
-        let piece = Piece { slots, whole: true, source, target };
-        let (from, to) = bytes::pair(take, wanted, part, &piece, slots)?;
-        let from = blocks(layout, Side::Source, wanted, &from, &piece.source)?;
-        let to = blocks(own, Side::Target, wanted, &to, &piece.target)?;
-        let copies = &mut plan.reads[take.source];
-        let first = copies.len().saturating_sub(1);
-        bytes::push(copies, first, BlockCopy::new(from, to)?)?;
-    }
-    Ok(())
-}
-
-/// The block of a state that has seen `resume_at` tokens.
-fn state(
+/// The block of a state that has seen `resume_at` tokens, for the sake of a layer called `name`.
+pub(super) fn ids(
     side: Side,
-    layout: &CacheLayout,
+    rank: &Rank,
     tables: &[BlockTable],
-    layer: &PlacedLayer,
+    group: u32,
     resume_at: u64,
+    name: &str,
 ) -> Result<Arc<[u32]>, PlanError> {
-    let group = layer.group;
-    let table = layout.groups.get(group as usize).and_then(|_| tables.get(group as usize));
+    let table = rank.groups.get(group as usize).and_then(|_| tables.get(group as usize));
     let Some(table) = table else {
-        let layer = layer.name.clone();
+        let layer = name.to_owned();
         return Err(PlanError::Layout { side, layer, field: "group", value: group });
     };
     let states = table.ids.len();

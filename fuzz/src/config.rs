@@ -19,7 +19,7 @@ pub const MODELS: [&str; 8] = [
 
 /// Bytes for a byte of text: an element of a list of two bytes becomes a JSON value of 32, held
 /// twice while a list grows, and is shown in an error.
-const PER_BYTE: u64 = 128;
+const PER_BYTE: u64 = 64;
 
 /// The layers of the largest model that there may be, each with the parts of a state.
 const LAYERS: u64 = 4096 * 1024;

@@ -22,9 +22,10 @@ const ENGINES: [u64; 4] = [2, 1, 3, 98];
 /// Inputs of one sequence.
 const STEPS: usize = 400;
 
-/// Bytes that a worker may hold for each input it was given. The outputs are taken at once; a
-/// claim with its readers, a table and a timer are the most that an input leaves behind.
-const PER_INPUT: u64 = 2 << 10;
+/// Bytes that a worker and those who watch it may hold for each byte that describes its inputs.
+/// The outputs are taken at once; a claim with its readers, a table and a timer are the most that
+/// an input, of some ten bytes, leaves behind.
+const PER_BYTE: u64 = 256;
 
 /// What is told of one worker from outside.
 struct World {
@@ -52,7 +53,7 @@ pub fn worker(input: &[u8]) {
         requests: BTreeMap::new(),
         inputs: 0,
     };
-    allowance::within(allowance::of(STEPS, PER_INPUT), "a worker", || {
+    allowance::within(allowance::of(input.len(), PER_BYTE), "a worker", || {
         for _ in 0..STEPS {
             if from.is_empty() {
                 break;

@@ -12,7 +12,7 @@
 // compiled once more here, and theirs would come along.
 #![cfg(not(test))]
 
-mod allowance;
+pub mod allowance;
 mod bytes;
 mod config;
 mod connector;

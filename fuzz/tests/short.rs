@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use fuzz::short::{MAX_INPUT, holds, search};
-use fuzz::{TARGETS, Target};
+use fuzz::{TARGETS, Target, allowance};
 
 /// Inputs of a short run for each target, some seconds for all of them.
 const RUNS: usize = 2_000;
@@ -80,4 +80,19 @@ fn a_planted_panic_is_found_and_found_again() {
     assert_eq!(found.last(), Some(&7));
     assert!(!holds(planted, &found));
     assert_eq!(search(planted, &[vec![1, 2, 3]], 1, RUNS), Some(found));
+}
+
+#[test]
+fn a_planted_allocation_is_found() {
+    // The input says how many bytes it wants: a kibibyte for each that it has is too much.
+    let run = |input: &[u8]| {
+        let wanted = input.first().map_or(0, |&first| usize::from(first) << 10);
+        let allowed = allowance::of(input.len(), 1 << 10);
+        allowance::within(allowed, "planted", || std::hint::black_box(vec![0_u8; wanted]));
+    };
+    let planted = Target { name: "planted", run };
+    assert!(holds(planted, &[17]));
+    assert!(!holds(planted, &[18]));
+    assert!(holds(planted, &[18, 0]));
+    assert!(search(planted, &[], 1, RUNS).is_some());
 }

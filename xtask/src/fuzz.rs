@@ -116,12 +116,17 @@ fn explore(engine: &Path, places: &Places, minutes: f64) -> Result<Run, Error> {
     }
 }
 
-/// Replaces what is kept with the smallest set of inputs that reaches as much as all together.
+/// Replaces what is kept with the smallest set of inputs that reaches as much as all together. How
+/// often a place is reached does not count here: that would make it ten times as large.
 fn keep(engine: &Path, places: &Places) -> Result<(), Error> {
     let merged = places.work.with_extension("merged");
     empty(&merged)?;
     let mut command = places.engine(engine);
-    command.arg("-set_cover_merge=1").arg(&merged).arg(&places.kept).arg(&places.work);
+    command
+        .args(["-set_cover_merge=1", "-use_counters=0"])
+        .arg(&merged)
+        .arg(&places.kept)
+        .arg(&places.work);
     exec::run(command)?;
     empty(&places.kept)?;
     for file in files(&merged)? {

@@ -1,7 +1,7 @@
 //! A worker under any sequence of inputs and times: names come from small pools, so that they
 //! meet again and again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +37,10 @@ struct World {
     leases: BTreeSet<LeaseId>,
     /// Requests started and not yet ended; whether their reads may run.
     requests: BTreeMap<ClaimId, bool>,
-    /// The driver reports reads that are running only.
     inputs: u64,
+    /// Who was asked what, and who asked, to be answered and to ask again.
+    asked: VecDeque<(Peer, ClaimId)>,
+    heard: VecDeque<(Peer, ClaimId)>,
 }
 
 /// Whatever comes in which order: everything ends once, and at last nothing is held.
@@ -52,6 +54,8 @@ pub fn worker(input: &[u8]) {
         leases: BTreeSet::new(),
         requests: BTreeMap::new(),
         inputs: 0,
+        asked: VecDeque::new(),
+        heard: VecDeque::new(),
     };
     allowance::within(allowance::of(input.len(), PER_BYTE), "a worker", || {
         for _ in 0..STEPS {
@@ -76,8 +80,21 @@ impl World {
                 let Some(token) = self.token(from) else { return };
                 self.input(Input::Revoked(token));
             }
-            _ => self.message(from),
+            8 => self.stranger(from),
+            9 | 10 => self.speaks(true, from),
+            _ => self.speaks(false, from),
         }
+    }
+
+    /// Somebody who was asked answers, or somebody who asked asks again.
+    fn speaks(&mut self, answers: bool, from: &mut Bytes<'_>) {
+        let of = if answers { &self.asked } else { &self.heard };
+        let Some((peer, claim)) = of.get(from.below(of.len())).cloned() else {
+            return self.stranger(from);
+        };
+        let body = if answers { Body::Answer(answer(from)) } else { Body::Request(request(from)) };
+        let message = Message { from: peer.agent, to: ME.agent, claim, body };
+        self.input(Input::Message { from: peer, message });
     }
 
     /// The scheduler promises each lease once while it lives.
@@ -135,8 +152,8 @@ impl World {
         }
     }
 
-    /// From a peer that is who it says, mostly.
-    fn message(&mut self, from: &mut Bytes<'_>) {
+    /// From anybody, who is who it says, mostly.
+    fn stranger(&mut self, from: &mut Bytes<'_>) {
         let (peer, asks) = (Peer { engine: engine(from), agent: agent(from) }, from.chance(2));
         let (p, d) = if asks { (ME.engine, peer.engine) } else { (peer.engine, ME.engine) };
         let odd = from.chance(16);
@@ -149,6 +166,9 @@ impl World {
         };
         let to = if from.chance(16) { agent(from) } else { ME.agent };
         let says = if from.chance(16) { agent(from) } else { peer.agent };
+        if asks {
+            remember(&mut self.heard, (peer, claim.clone()));
+        }
         let message = Message { from: says, to, claim, body };
         self.input(Input::Message { from: peer, message });
     }
@@ -165,7 +185,7 @@ impl World {
     fn collect(&mut self) {
         while let Some(action) = self.worker.poll_action() {
             match action {
-                Action::Send(message) => assert_eq!(message.from, ME.agent),
+                Action::Send(message) => self.sent(message),
                 Action::Grant { token, .. } => {
                     assert_eq!(self.tokens.insert(token, false), None, "a token is used once");
                 }
@@ -181,6 +201,14 @@ impl World {
             self.note(event);
         }
         self.count();
+    }
+
+    fn sent(&mut self, message: Message) {
+        let Message { from, to, claim, body } = message;
+        assert_eq!(from, ME.agent);
+        if let Body::Request(_) = body {
+            remember(&mut self.asked, (Peer { engine: claim.lease.engine, agent: to }, claim));
+        }
     }
 
     fn note(&mut self, event: Event) {
@@ -225,6 +253,12 @@ impl World {
         assert_eq!(self.worker.counts(), rest, "a leak");
         assert_eq!(self.worker.poll_timeout(), None, "a timer of nothing");
     }
+}
+
+/// The last few.
+fn remember(list: &mut VecDeque<(Peer, ClaimId)>, new: (Peer, ClaimId)) {
+    list.push_front(new);
+    list.truncate(8);
 }
 
 fn agent(from: &mut Bytes<'_>) -> AgentEpoch {

@@ -75,6 +75,8 @@ fn change(value: &mut Value, from: &mut Bytes<'_>) {
         5 => Value::from(-1),
         6 => Value::Array(Vec::new()),
         7 => Value::Object(Map::new()),
+        // Not several of a list or a map: again and again, that would be without end.
+        8 if value.is_object() || value.is_array() => Value::Array(vec![value.take()]),
         8 => Value::Array(vec![value.take(); 1 + from.below(4)]),
         9 => return shrink(value, from),
         _ => Value::from(from.number()),
@@ -87,8 +89,8 @@ fn shrink(value: &mut Value, from: &mut Bytes<'_>) {
         Value::Array(list) if !list.is_empty() => {
             let place = from.below(list.len());
             match from.chance(2) {
-                true => list.push(list[place].clone()),
-                false => drop(list.remove(place)),
+                true if list.len() < 64 => list.push(list[place].clone()),
+                _ => drop(list.remove(place)),
             }
         }
         Value::Object(map) => {

@@ -70,6 +70,7 @@ pub fn worker(input: &[u8]) {
 
 impl World {
     fn step(&mut self, from: &mut Bytes<'_>) {
+        self.due();
         match from.below(12) {
             0 | 1 => self.lease(from),
             2 | 3 => self.start(from),
@@ -182,6 +183,12 @@ impl World {
         self.collect();
     }
 
+    /// What is due comes before what is said: a claim may have been granted for no time at all.
+    fn due(&mut self) {
+        self.worker.handle_timeout(self.now);
+        self.collect();
+    }
+
     fn collect(&mut self) {
         while let Some(action) = self.worker.poll_action() {
             match action {
@@ -234,6 +241,7 @@ impl World {
     /// The reads fail, the peers are lost, what is to be revoked is, and time passes.
     fn settle(&mut self) {
         for _ in 0..3 {
+            self.due();
             for (claim, reading) in self.requests.clone() {
                 if reading {
                     self.requests.insert(claim.clone(), false);
@@ -245,8 +253,7 @@ impl World {
                 self.input(Input::Revoked(token));
             }
             self.now = self.now.saturating_add(Duration::from_secs(1300));
-            self.worker.handle_timeout(self.now);
-            self.collect();
+            self.due();
         }
         let Counts { refused, misdirected, .. } = self.worker.counts();
         let rest = Counts { refused, misdirected, ..Counts::default() };

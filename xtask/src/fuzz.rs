@@ -56,10 +56,11 @@ pub fn run(args: &FuzzArgs, workspace: &Workspace) -> Result<(), Error> {
         let before = places.inputs()?;
         let run = explore(&engine, &places, args.minutes)?;
         broken += usize::from(run.found.is_some());
+        let after = places.inputs()?;
         if args.keep {
             keep(&engine, &places)?;
         }
-        lines.push(places.line(&run, before)?);
+        lines.push(places.line(&run, before, after)?);
     }
     lines.iter().for_each(|line| anstream::println!("{line}"));
     if broken == 0 { Ok(()) } else { Err(Error::Fuzz(broken)) }
@@ -174,8 +175,8 @@ impl Places {
         Ok(files(&self.kept)?.len() + files(&self.work)?.len())
     }
 
-    fn line(&self, run: &Run, before: usize) -> Result<String, Error> {
-        let (target, executions, after) = (&self.target, run.executions, self.inputs()?);
+    fn line(&self, run: &Run, before: usize, after: usize) -> Result<String, Error> {
+        let (target, executions) = (&self.target, run.executions);
         let kept = files(&self.kept)?.len();
         let mut line = format!(
             "{target}: {executions} executions, corpus {before} -> {after} inputs, {kept} kept"

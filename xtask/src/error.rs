@@ -18,6 +18,9 @@ pub enum Error {
     /// A file of the repository cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    /// A file or folder cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
     /// Cargo does not understand the workspace.
     #[error("cargo metadata: {0}")]
     Metadata(#[from] cargo_metadata::Error),
@@ -33,4 +36,10 @@ pub enum Error {
     /// A page shows commands that do not do what it says.
     #[error("{0} commands do not do what their page says")]
     DocCommands(usize),
+    /// There is no fuzz target of this name.
+    #[error("no fuzz target is called `{name}`; there are {known}")]
+    Target { name: String, known: String },
+    /// Inputs were found that break a promise.
+    #[error("{0} targets broke a promise")]
+    Fuzz(usize),
 }

@@ -21,7 +21,20 @@ pub enum Output {
 }
 
 /// Runs a program, shows each line of one of its outputs and hands it to `see` without colours.
-pub fn watch(mut command: Command, output: Output, mut see: impl FnMut(&str)) -> Result<(), Error> {
+pub fn watch(command: Command, output: Output, mut see: impl FnMut(&str)) -> Result<(), Error> {
+    let see = |line: &str| {
+        see(line);
+        true
+    };
+    sift(command, output, see)
+}
+
+/// [`watch`] that shows only the lines for which `see` says so.
+pub fn sift(
+    mut command: Command,
+    output: Output,
+    mut see: impl FnMut(&str) -> bool,
+) -> Result<(), Error> {
     let shown = announce(&command);
     match output {
         Output::Stdout => command.stdout(Stdio::piped()),
@@ -30,8 +43,9 @@ pub fn watch(mut command: Command, output: Output, mut see: impl FnMut(&str)) ->
     let mut child =
         command.spawn().map_err(|source| Error::Spawn { program: program(&command), source })?;
     for line in lines(&mut child) {
-        anstream::println!("{line}");
-        see(&anstream::adapter::strip_str(&line).to_string());
+        if see(&anstream::adapter::strip_str(&line).to_string()) {
+            anstream::println!("{line}");
+        }
     }
     let status = child.wait().map_err(|source| Error::Spawn { program: shown.clone(), source })?;
     must_succeed(shown, status)

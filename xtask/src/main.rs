@@ -6,6 +6,7 @@ mod ci;
 mod doc_commands;
 mod error;
 mod exec;
+mod fuzz;
 mod stage;
 mod tests_stage;
 mod tidy;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::error::Error;
 use crate::stage::Stage;
 use crate::workspace::Workspace;
 
@@ -43,6 +45,21 @@ enum Task {
     DocCommands,
     /// Build the benchmarks without running them
     Benches,
+    /// Search for inputs that break a promise, led by coverage (needs a C++ compiler)
+    Fuzz(FuzzArgs),
+}
+
+/// What to search, and for how long.
+#[derive(Args)]
+struct FuzzArgs {
+    /// Run this target only
+    target: Option<String>,
+    /// How long each target runs
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    minutes: f64,
+    /// Afterwards, keep the smallest set of inputs that reaches as much
+    #[arg(long)]
+    keep: bool,
 }
 
 /// Which stages `ci` runs, and whether it stops at the first that fails.
@@ -66,10 +83,19 @@ impl CiArgs {
 }
 
 impl Task {
+    /// True if nothing failed.
+    fn run(self, workspace: &Workspace) -> Result<bool, Error> {
+        match self {
+            Self::Fuzz(args) => fuzz::run(&args, workspace).map(|()| true),
+            Self::Ci(args) => Ok(ci::run(&args, workspace)),
+            stage => Ok(ci::run(&stage.alone(), workspace)),
+        }
+    }
+
     /// A stage alone is a `ci` with only that stage.
-    fn into_args(self) -> CiArgs {
+    fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(args) => return args,
+            Self::Ci(_) | Self::Fuzz(_) => return CiArgs::default(),
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,
@@ -83,8 +109,8 @@ impl Task {
 }
 
 fn main() -> ExitCode {
-    let args = Cli::parse().task.into_args();
-    match Workspace::load().map(|workspace| ci::run(&args, &workspace)) {
+    let task = Cli::parse().task;
+    match Workspace::load().and_then(|workspace| task.run(&workspace)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

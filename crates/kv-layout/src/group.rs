@@ -49,7 +49,7 @@ pub enum GroupError {
         largest: u64,
     },
     /// Blocks too large for the arithmetic.
-    #[error("block size {block_size}: a page would not fit 64 bits")]
+    #[error("block size {block_size}: its pages would not fit 64 bits")]
     TooLarge {
         /// The block size asked for.
         block_size: u32,
@@ -74,15 +74,22 @@ impl Grouping {
         };
         let pages: Vec<u64> =
             model.layers.iter().map(page).collect::<Option<_>>().ok_or(too_large)?;
-        match model.layers.split_first() {
-            None => Ok(Self { groups: Vec::new(), slot_bytes: Vec::new() }),
+        let grouping = match model.layers.split_first() {
+            None => Self { groups: Vec::new(), slot_bytes: Vec::new() },
             Some((first, rest)) if rest.iter().all(|layer| layer.kind == first.kind) => {
                 let layers = (0..pages.len()).collect();
                 let groups = vec![Group { kind: first.kind, block_size, layers }];
-                Ok(Self { groups, slot_bytes: pages })
+                Self { groups, slot_bytes: pages }
             }
-            Some(_) => Self::of_equal_pages(&model.layers, &pages, block_size),
-        }
+            Some(_) => Self::of_equal_pages(&model.layers, &pages, block_size)?,
+        };
+        grouping.fits(block_size)
+    }
+
+    /// Refuses slots whose sum nobody could add up.
+    fn fits(self, block_size: u32) -> Result<Self, GroupError> {
+        let sum = self.slot_bytes.iter().try_fold(0_u64, |sum, &page| sum.checked_add(page));
+        sum.map(|_| self).ok_or(GroupError::TooLarge { block_size })
     }
 
     /// Layers of several kinds: all pages are made as large as the largest, and the buckets of

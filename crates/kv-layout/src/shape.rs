@@ -7,6 +7,10 @@ use crate::{
     Shard, kept,
 };
 
+/// Ranks of one engine at most. A shape is a few numbers and a rank is a copy of the model: without
+/// a limit, a text of one line would ask for billions of them.
+const MAX_RANKS: u64 = 4096;
+
 /// How an engine spreads a model over its ranks, and how each places its share.
 ///
 /// Read from JSON, what is left out is one rank with blocks of 16 tokens; unknown keys are
@@ -47,6 +51,14 @@ pub enum ShapeError {
     Zero {
         /// Which.
         what: &'static str,
+    },
+    /// More ranks than any engine has.
+    #[error("{tensor} tensor ranks in {pipeline} stages: at most {MAX_RANKS} ranks")]
+    Ranks {
+        /// Ranks that share the heads of each layer.
+        tensor: u32,
+        /// Stages that share the layers.
+        pipeline: u32,
     },
     /// Units that cannot be shared out evenly, nor kept by several ranks each.
     #[error("{layer}: {units} units of {role} cannot be shared by {ranks} ranks")]
@@ -152,6 +164,10 @@ impl EngineShape {
         ];
         if let Some((what, _)) = sizes.into_iter().find(|&(_, size)| size == 0) {
             return Err(ShapeError::Zero { what });
+        }
+        let Self { tensor, pipeline, .. } = *self;
+        if u64::from(tensor) * u64::from(pipeline) > MAX_RANKS {
+            return Err(ShapeError::Ranks { tensor, pipeline });
         }
         let layers = model.layers.len();
         if usize::try_from(self.pipeline).is_ok_and(|stages| stages > layers.max(1)) {

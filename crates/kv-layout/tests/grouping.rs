@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
-use kv_layout::{DType, GroupError, Grouping, Kind, Layer, LayerPart, Model, Recurrence, Role};
+use kv_layout::{
+    DType, EngineShape, GroupError, Grouping, Kind, Layer, LayerPart, Model, Recurrence, Role,
+    ShapeError,
+};
 
 const SLIDING: Kind = Kind::SlidingWindow { window: 1024 };
 
@@ -88,7 +91,7 @@ fn what_cannot_be_grouped_is_refused_by_name() {
         |model: &Model, block_size| Grouping::new(model, block_size).unwrap_err().to_string();
     assert_eq!(error(&alike(&[Kind::Full]), 0), "block size 0: a block holds at least one token");
     let huge = model(vec![layer(0, Kind::Full, u32::MAX, u32::MAX, u32::MAX)]);
-    assert_eq!(error(&huge, u32::MAX), "block size 4294967295: a page would not fit 64 bits");
+    assert_eq!(error(&huge, u32::MAX), "block size 4294967295: its pages would not fit 64 bits");
 }
 
 const DELTA: Kind = Kind::Recurrent { recurrence: Recurrence::GatedDeltaNet };
@@ -124,4 +127,33 @@ fn the_block_of_a_hybrid_model_is_as_large_as_its_state() {
 fn a_larger_block_size_than_a_state_needs_stays() {
     let grouping = Grouping::new(&hybrid(&[DELTA, Kind::Full], 100, 64), 32).unwrap();
     assert_eq!(grouping.groups[1].block_size, 32);
+}
+
+#[test]
+fn slots_whose_sum_leaves_64_bits_are_refused() {
+    let heads = 1 << 31;
+    let huge = |count| model((0..count).map(|i| layer(i, Kind::Full, heads, 1, 0)).collect());
+    // Pages of 2^62 bytes: three can be added up, four cannot, whether alike or in groups.
+    let block_size = 1 << 31;
+    assert_eq!(Grouping::new(&huge(3), block_size).unwrap().block_bytes(), 3 << 62);
+    let refused = Err(GroupError::TooLarge { block_size });
+    assert_eq!(Grouping::new(&huge(4), block_size), refused);
+    let mut mixed = huge(8);
+    mixed.layers.iter_mut().skip(4).for_each(|layer| layer.kind = SLIDING);
+    assert_eq!(Grouping::new(&mixed, block_size), refused);
+}
+
+#[test]
+fn a_shape_has_4096_ranks_at_most() {
+    let model = alike(&[Kind::Full; 2]);
+    let ranks = |tensor, pipeline| {
+        EngineShape { tensor, pipeline, ..EngineShape::default() }
+            .ranks(&model)
+            .map(|all| all.len())
+    };
+    assert_eq!(ranks(4096, 1), Ok(4096));
+    assert_eq!(ranks(2048, 2), Ok(4096));
+    for (tensor, pipeline) in [(4100, 1), (2052, 2), (4_000_000_000, 1), (u32::MAX, u32::MAX)] {
+        assert_eq!(ranks(tensor, pipeline), Err(ShapeError::Ranks { tensor, pipeline }));
+    }
 }

@@ -4,7 +4,7 @@ use super::names::Name;
 use super::{Finding, Tree};
 
 /// Programs, which may ask their user.
-const PROGRAMS: [&str; 3] = ["cli", "xtask", "benches"];
+const PROGRAMS: [&str; 4] = ["cli", "xtask", "benches", "fuzz"];
 
 const READS: [&str; 4] = ["var", "var_os", "vars", "vars_os"];
 const WRITES: [&str; 2] = ["set_var", "remove_var"];

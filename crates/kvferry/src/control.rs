@@ -4,7 +4,7 @@ mod frames;
 mod open;
 
 pub(crate) use frames::{Inbound, Outbound};
-pub(crate) use open::{Opened, accept, dial};
+pub(crate) use open::{Dialled, Opened, accept, dial};
 
 use std::time::Duration;
 
@@ -28,9 +28,6 @@ pub enum ControlError {
         /// What was waited for.
         what: &'static str,
     },
-    /// The peer completed the handshake and closed the channel, more than once.
-    #[error("the peer hangs up after the handshake")]
-    HungUp,
     /// The hello and the body name two different peers.
     #[error("{what} is {hello:#x} in the hello and {body:#x} in the handshake")]
     Identity {

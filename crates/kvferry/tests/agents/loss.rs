@@ -54,7 +54,7 @@ async fn a_prefill_engine_that_dies_as_the_read_begins() {
         drop(p);
         let lost = failure(d.receive(request, offered).await);
         assert!(died.elapsed() < TOLD);
-        assert!(matches!(lost, Failure::PeerLost | Failure::Read), "{lost}");
+        assert!(matches!(lost, Failure::PeerLost | Failure::Read(_)), "{lost}");
         d.at_rest().await;
     }
 }
@@ -191,6 +191,7 @@ async fn a_prefill_engine_that_hangs_up_after_the_handshake() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     params["remote_port"] = listener.local_addr().unwrap().port().into();
     let mut theirs = stranger::handshake(&describe(&p.engine));
+    params["kvferry"]["engine"] = format!("{:016x}", theirs.engine.0).into();
     let (agent, address) = (theirs.agent, listener.local_addr().unwrap().to_string());
     theirs.cards = vec![DataCard { provider: "tcp".into(), agent, address }];
     let calls = Arc::new(AtomicUsize::new(0));

@@ -164,7 +164,7 @@ fn abort_in_each_state() {
         world.revoke_all();
         assert_eq!(why(world), Some(Why::Released), "freed at once");
         if world.nodes[D_NODE].reading.contains(claim) {
-            world.reads_failed(D_NODE, &claim);
+            world.reads_failed(D_NODE, claim);
         }
         assert!(released(world, D_NODE, claim));
         world.settle();

@@ -12,6 +12,7 @@ mod peers;
 mod random;
 mod reads;
 mod receives;
+mod reports;
 mod scheduler;
 mod sends;
 mod support;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use connector::Peer;
 use connector::message::Message;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::{AbortOnDrop, Command};
-use crate::control::{Inbound, Opened, Outbound};
+use crate::control::{BEAT, Inbound, Opened, Outbound};
 
 /// Messages that may wait for a slow peer; one more, and it counts as lost.
 const QUEUE: usize = 4096;
@@ -68,9 +69,14 @@ async fn hear(mut inbound: Inbound, from: Peer, link: u64, commands: mpsc::Sende
 }
 
 async fn say(mut outbound: Outbound, mut outgoing: mpsc::Receiver<Message>) {
-    while let Some(message) = outgoing.recv().await {
+    loop {
+        let said = match timeout(BEAT, outgoing.recv()).await {
+            Ok(Some(message)) => outbound.send(&message).await,
+            Ok(None) => return,
+            Err(_) => outbound.beat().await,
+        };
         // The receiving task sees the same socket end, and tells the driver.
-        if outbound.send(&message).await.is_err() {
+        if said.is_err() {
             return;
         }
     }

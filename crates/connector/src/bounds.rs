@@ -23,6 +23,8 @@ pub struct Bounds {
     pub pending: Duration,
     /// D waits this long for the last answer to a claim or to a commit.
     pub answer: Duration,
+    /// D waits this long for the handshakes with an engine.
+    pub greeting: Duration,
 }
 
 impl Default for Bounds {
@@ -34,6 +36,7 @@ impl Default for Bounds {
             oldest: Duration::from_secs(600),
             pending: Duration::from_secs(2),
             answer: Duration::from_secs(5),
+            greeting: Duration::from_secs(10),
         }
     }
 }
@@ -79,6 +82,7 @@ impl Bounds {
             ("unclaimed", self.unclaimed),
             ("renew_every", self.renew_every),
             ("pending", self.pending),
+            ("greeting", self.greeting),
         ];
         if let Some((field, _)) = named.into_iter().find(|(_, bound)| bound.is_zero()) {
             return Err(BoundsError::Zero { field });
@@ -95,9 +99,10 @@ impl Bounds {
         }
     }
 
-    /// `oldest` and `answer` are the longest: the others are below one of them.
+    /// All but `greeting` are below `oldest` or `answer`.
     fn short_enough(self) -> Result<Self, BoundsError> {
-        let longest = [("oldest", self.oldest), ("answer", self.answer)];
+        let longest =
+            [("oldest", self.oldest), ("answer", self.answer), ("greeting", self.greeting)];
         match longest.into_iter().find(|(_, bound)| *bound > MAX_BOUND) {
             Some((field, _)) => Err(BoundsError::TooLong { field }),
             None => Ok(self),

@@ -17,6 +17,9 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Bytes of the length in front of a message.
 pub const PREFIX: usize = 4;
 
+/// A frame of no bytes: no message, only a sign of life.
+pub const BEAT: [u8; PREFIX] = [0; PREFIX];
+
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<MAX_FRAME>> =
     bincode::config::legacy().with_limit::<MAX_FRAME>();
 

@@ -10,6 +10,8 @@ use crate::class::Class;
 use crate::digest::PromptDigest;
 use crate::ids::{AgentEpoch, ClaimId, LeaseId, Peer, Rank, ReadToken};
 use crate::message::{Body, Message};
+use crate::params::Address;
+use crate::peers::Acquaintance;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +30,47 @@ pub enum Input {
     /// P: nothing is sent under this token any more.
     Revoked(ReadToken),
     /// D: fetch a request. One that is already under way is ignored.
-    Start(Start),
-    /// D: every read of an offer is complete.
-    ReadsDone(ClaimId),
-    /// D: the reads of an offer failed or were stopped, and none can touch the blocks any more.
-    ReadsFailed(ClaimId),
+    Fetch(Fetch),
+    /// D: every rank of an engine has been greeted, and channels to those that this rank speaks
+    /// to are open.
+    Greeted {
+        /// The engine's address, as [`Action::Greet`] named it.
+        address: Address,
+        /// What the handshakes have shown.
+        acquaintance: Acquaintance,
+    },
+    /// D: an engine cannot be greeted.
+    NotGreeted {
+        /// Its address.
+        address: Address,
+        /// Why: [`Failure::Handshake`] or [`Failure::PeerLost`].
+        failure: Failure,
+    },
+    /// D: the engine has blocks for a request that was offered: read.
+    Read {
+        /// The request.
+        claim: ClaimId,
+        /// The ranks of P that something is to be read from.
+        peers: BTreeSet<AgentEpoch>,
+    },
+    /// D: one read has ended, one way or the other, and can touch no block any more.
+    ReadEnded {
+        /// The request.
+        claim: ClaimId,
+        /// The rank of P that was read.
+        peer: AgentEpoch,
+        /// How it went.
+        how: Result<(), ReadFailure>,
+    },
+    /// D: a read takes longer than it may, and may still write.
+    Overdue(ClaimId),
     /// D: the request is no longer wanted.
     Abort(ClaimId),
+    /// The engine is about to take its memory away: end everything, then say
+    /// [`Event::Withdrawn`]. Until [`Input::Restored`], nothing new begins.
+    Withdraw,
+    /// The memory is there again.
+    Restored,
 }
 
 /// The blocks of one finished prefill, to be kept until [`Event::Freed`].
@@ -50,14 +86,23 @@ pub struct Lease {
 
 /// A request whose KV this rank shall fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct Fetch {
     /// Names the request in everything that follows; never used twice.
     pub claim: ClaimId,
     /// What the blocks must hold.
     pub prompt: PromptDigest,
+    /// Where the engine that has them answers.
+    pub address: Address,
+}
+
+/// A request whose engine is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) claim: ClaimId,
+    pub(crate) prompt: PromptDigest,
     /// The ranks of P to speak to, each with the ranks of D that will read it. This rank must
     /// be among them, or the set empty: then nobody will read and that rank of P is told so.
-    pub sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>,
+    pub(crate) sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>,
 }
 
 /// What the driver must do.
@@ -79,11 +124,26 @@ pub enum Action {
         /// The token.
         token: ReadToken,
     },
-    /// D: stop the reads of this offer and start no more, then say [`Input::ReadsFailed`].
-    /// It waits for the transfers' own ends, never for a clock.
-    StopReads {
+    /// D: shake hands with every rank of the engine at an address, then say
+    /// [`Input::Greeted`] or [`Input::NotGreeted`].
+    Greet {
+        /// Where its ranks answer.
+        address: Address,
+    },
+    /// D: read what one rank has offered into the request's blocks, then say
+    /// [`Input::ReadEnded`]. It may be asked for once more.
+    Read {
         /// The request.
         claim: ClaimId,
+        /// The rank of P.
+        peer: AgentEpoch,
+    },
+    /// D: stop such a read, if that can be done; it still says how it ended, when it has.
+    Cancel {
+        /// The request.
+        claim: ClaimId,
+        /// The rank of P.
+        peer: AgentEpoch,
     },
 }
 
@@ -97,7 +157,7 @@ pub enum Event {
         /// How it ended.
         why: Why,
     },
-    /// D: everything may be read; answer with [`Input::ReadsDone`] or [`Input::ReadsFailed`].
+    /// D: everything may be read; answer with [`Input::Read`] once there are blocks for it.
     Offered {
         /// The request.
         claim: ClaimId,
@@ -122,6 +182,8 @@ pub enum Event {
         /// The request.
         claim: ClaimId,
     },
+    /// Nobody may touch the memory any more, neither a peer nor this side.
+    Withdrawn,
 }
 
 /// What one rank of P lets this rank read.
@@ -175,9 +237,44 @@ pub enum Failure {
     /// P is gone.
     #[error("the peer is lost")]
     PeerLost,
-    /// The driver could not read.
-    #[error("the blocks could not be read")]
-    Read,
+    /// No handshake: the driver knows why.
+    #[error("no handshake with the peer")]
+    Handshake,
+    /// The blocks could not be read.
+    #[error("the blocks could not be read: {0}")]
+    Read(#[from] ReadFailure),
+    /// The memory of this side is being taken away.
+    #[error("the memory of this side is withdrawn")]
+    Withdrawn,
+}
+
+/// Why a read of one rank of P did not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFailure {
+    /// The peer lets nobody read these blocks, or no longer.
+    #[error("the peer refuses")]
+    Refused,
+    /// The transport failed.
+    #[error("the transport failed")]
+    Transport,
+    /// The way to the peer is gone.
+    #[error("the peer is lost")]
+    PeerLost,
+    /// It took longer than it may.
+    #[error("it took too long")]
+    Overdue,
+    /// It was stopped on purpose.
+    #[error("it was stopped")]
+    Stopped,
+}
+
+impl ReadFailure {
+    /// A refusal stands, a lost or slow peer will not be faster, and what was stopped is not
+    /// wanted.
+    pub(crate) fn is_worth_a_retry(self) -> bool {
+        self == Self::Transport
+    }
 }
 
 impl Failure {
@@ -186,8 +283,8 @@ impl Failure {
     pub fn class(&self) -> Class {
         match self {
             Self::Valid { .. } | Self::Digest => Class::Protocol,
-            Self::Unknown | Self::Over | Self::Read => Class::Retry,
-            Self::NoAnswer | Self::PeerLost => Class::PeerLost,
+            Self::Unknown | Self::Over | Self::Read(_) | Self::Withdrawn => Class::Retry,
+            Self::NoAnswer | Self::PeerLost | Self::Handshake => Class::PeerLost,
         }
     }
 }
@@ -198,11 +295,13 @@ pub(crate) struct Outbox {
     from: AgentEpoch,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) events: VecDeque<Event>,
+    /// Requests whose reads are to be stopped; the worker passes them on.
+    pub(crate) stops: Vec<ClaimId>,
 }
 
 impl Outbox {
     pub(crate) fn new(from: AgentEpoch) -> Self {
-        Self { from, actions: VecDeque::new(), events: VecDeque::new() }
+        Self { from, actions: VecDeque::new(), events: VecDeque::new(), stops: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, to: AgentEpoch, claim: &ClaimId, body: Body) {

@@ -133,6 +133,13 @@ impl Held {
         }
     }
 
+    /// Ends all claims and the lease: the memory is being taken away.
+    pub(crate) fn withdraw(&mut self, now: Time, out: &mut Outbox) {
+        self.claims.values_mut().for_each(|claim| revoke(claim.end(), out));
+        self.idle_since = now;
+        self.outcome.get_or_insert(Why::Over);
+    }
+
     /// Ends what has come to its time.
     pub(crate) fn expire(&mut self, now: Time, bounds: &Bounds, out: &mut Outbox) {
         for claim in self.claims.values_mut() {

@@ -1,23 +1,26 @@
 //! The hand-off protocol as state machines without I/O, threads or clocks.
 //!
-//! 1. P finishes a prefill: [`Scheduler::finish`] gives a [`Lease`] for each [`Worker`] of P and
-//!    [parameters](params) for the router.
-//! 2. D's [`Scheduler::admit`] reads the parameters, D's workers shake hands with P's
-//!    ([`handshake`]) and claim ([`Input::Start`]), while the request is still queued.
+//! 1. P finishes a prefill: its [`Scheduler`] grants a lease, which each [`Worker`] of P keeps,
+//!    and gives [parameters](params) for the router.
+//! 2. D's [`Scheduler`] reads the parameters and has each worker fetch the request while it is
+//!    still queued ([`Input::Fetch`]). A worker that does not know P's ranks yet greets them
+//!    ([`Action::Greet`], [`handshake`]), then it claims.
 //! 3. P answers with the block tables, a read token and the [digest] of the prompt; D
-//!    compares the digest and tells its driver what to read ([`Event::Offered`]).
-//! 4. The driver plans and reads, while the claim is renewed, and says [`Input::ReadsDone`].
+//!    compares the digest ([`Event::Offered`]).
+//! 4. When D's engine has blocks, the worker reads ([`Input::Read`], [`Action::Read`]) while the
+//!    claim is renewed.
 //! 5. D commits: only where P still kept the blocks then ([`Answer::Alive`](message::Answer))
-//!    do they count ([`Event::Received`]); no clock has a say in that.
-//! 6. P frees ([`Event::Freed`]) when no claim lives, the lease is satisfied, released or over,
-//!    and nothing is sent under any of its tokens any more.
+//!    do they count ([`Event::Received`]); no clock has a say in that. D's scheduler tells the
+//!    engine when every worker has received its share ([`Outcome::Received`]).
+//! 6. P frees ([`Event::Freed`], [`Outcome::Freed`]) when no claim lives, the lease is
+//!    satisfied, released or over, and nothing is sent under any of its tokens any more.
 //!
 //! The driver carries [`Message`](message::Message)s, as frames of the [`codec`], and the time:
 //!
 //! ```
 //! use std::collections::{BTreeMap, BTreeSet};
 //!
-//! use connector::message::Message;
+//! use connector::params::{Address, RankAddress};
 //! use connector::*;
 //!
 //! /// Carries what one worker sends to the other, and gives the events of the sender.
@@ -29,7 +32,7 @@
 //!             }
 //!             // With nothing to read, nothing is in flight: revoked at once.
 //!             Action::Revoke { token } => sender.0.handle(now, Input::Revoked(token)),
-//!             Action::Grant { .. } | Action::StopReads { .. } => {}
+//!             _ => {}
 //!         }
 //!     }
 //!     std::iter::from_fn(|| sender.0.poll_event()).collect()
@@ -46,18 +49,27 @@
 //! let prompt = PromptIdentity { tokens: &[1, 2, 3], model: "m", ..Default::default() }.digest();
 //! let lease = LeaseId { engine: p.engine, request: RequestId::new("r")?, nonce: Nonce(99) };
 //! let claim = ClaimId { lease: lease.clone(), engine: d.engine, request: RequestId::new("q")? };
+//! let first = RankAddress { host: "p".into(), port: 5600 };
+//! let address = Address { engine_id: "p".into(), tp_size: 1, first, others: vec![] };
 //!
 //! let now = Time::ZERO;
 //! prefill.handle(now, Input::Lease(Lease { id: lease.clone(), prompt, tables: [].into() }));
+//! let fetch = Fetch { claim: claim.clone(), prompt, address: address.clone() };
+//! decode.handle(now, Input::Fetch(fetch));
+//! assert_eq!(decode.poll_action(), Some(Action::Greet { address: address.clone() }));
 //! let sources = BTreeMap::from([(p.agent, BTreeSet::from([Rank(0)]))]);
-//! decode.handle(now, Input::Start(Start { claim: claim.clone(), prompt, sources }));
+//! let acquaintance = Acquaintance { engine: p.engine, sources };
+//! decode.handle(now, Input::Greeted { address, acquaintance });
 //!
 //! carry(now, (&mut decode, d), &mut prefill); // the claim
 //! carry(now, (&mut prefill, p), &mut decode); // its grant
 //! let offered = carry(now, (&mut decode, d), &mut prefill);
 //! assert!(matches!(&offered[..], [Event::Offered { .. }]));
 //!
-//! decode.handle(now, Input::ReadsDone(claim.clone()));
+//! let read = Action::Read { claim: claim.clone(), peer: p.agent };
+//! decode.handle(now, Input::Read { claim: claim.clone(), peers: [p.agent].into() });
+//! assert_eq!(decode.poll_action(), Some(read));
+//! decode.handle(now, Input::ReadEnded { claim: claim.clone(), peer: p.agent, how: Ok(()) });
 //! carry(now, (&mut decode, d), &mut prefill); // the commit
 //! let freed = carry(now, (&mut prefill, p), &mut decode); // its answer
 //! assert_eq!(freed, [Event::Freed { lease, why: Why::Satisfied }]);
@@ -75,13 +87,18 @@ pub mod codec;
 mod counterparts;
 pub mod digest;
 mod early;
+mod fetches;
 pub mod handshake;
 mod ids;
 mod io;
 mod lease;
 pub mod limits;
+mod loads;
 pub mod message;
 pub mod params;
+mod peers;
+mod promises;
+mod reads;
 mod receive;
 mod receives;
 mod scheduler;
@@ -98,8 +115,10 @@ pub use ids::{
     AgentEpoch, ClaimId, EngineEpoch, LeaseId, Nonce, Peer, Rank, ReadToken, RequestId,
     RequestIdError,
 };
-pub use io::{Action, Event, Failure, Input, Lease, Offer, Start, Why};
-pub use scheduler::{FinishError, Finished, RemotePrefill, Scheduler};
+pub use io::{Action, Event, Failure, Fetch, Input, Lease, Offer, ReadFailure, Why};
+pub use loads::{Allocation, Ended};
+pub use peers::Acquaintance;
+pub use scheduler::{FinishError, Finished, Order, Outcome, RemotePrefill, Scheduler, UnderWay};
 pub use worker::{Counts, Worker};
 
 #[cfg(test)]

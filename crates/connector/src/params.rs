@@ -26,7 +26,7 @@ pub struct HandoffParams {
 }
 
 /// Where an engine answers and how many ranks it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// Its configured name (`remote_engine_id`), 1 to 1024 bytes.
     pub engine_id: String,
@@ -39,7 +39,7 @@ pub struct Address {
 }
 
 /// Where the control channel of one rank is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankAddress {
     /// Its host, 1 to 1024 bytes.
     pub host: String,

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crate::bounds::{Bounds, Time};
 use crate::digest::PromptDigest;
 use crate::ids::{AgentEpoch, ClaimId};
-use crate::io::{Action, Event, Failure, Offer, Outbox};
+use crate::io::{Event, Failure, Offer, Outbox, ReadFailure};
 use crate::message::{Answer, Body, Grant, Request};
 
 /// One request as D fetches it, from one or more ranks of P.
@@ -35,7 +35,9 @@ enum Leg {
 enum Phase {
     /// Until every leg is granted. Nothing is read.
     Claiming,
-    /// From the offer until the driver says how the reads ended.
+    /// Until the engine has blocks. Nothing is read.
+    Offered,
+    /// Until the reads have ended.
     Reading,
     /// The outcome is settled, but reads may still touch the blocks. The one state without a
     /// deadline: only the transfers' own ends, never a clock, make D's blocks free.
@@ -112,7 +114,7 @@ impl Receive {
         let lives_until = now.saturating_add(grant.left.min(bounds.oldest));
         self.legs.insert(peer, Leg::Granted { grant, lives_until });
         if self.legs.values().all(|leg| matches!(leg, Leg::Granted { .. })) {
-            self.phase = Phase::Reading;
+            self.phase = Phase::Offered;
             self.until = now.saturating_add(bounds.oldest);
             let offers = self.legs.iter().filter_map(|(peer, leg)| leg.offer(*peer, now));
             let offers = offers.collect();
@@ -153,25 +155,35 @@ impl Receive {
         }
     }
 
-    pub(crate) fn reads_done(&mut self, now: Time, bounds: &Bounds, out: &mut Outbox) {
-        if !matches!(self.phase, Phase::Reading) {
-            // Too late to count, but the reads have ended all the same.
-            return self.reads_failed(out);
+    /// The engine has blocks; false where nothing is to be read any more, or already.
+    pub(crate) fn read(&mut self) -> bool {
+        let offered = matches!(self.phase, Phase::Offered);
+        if offered {
+            self.phase = Phase::Reading;
         }
-        self.phase = Phase::Committing;
-        self.until = now.saturating_add(bounds.answer);
-        self.tell_granted(&Request::Done, out);
+        offered
     }
 
     /// No read can touch the blocks any more.
-    pub(crate) fn reads_failed(&mut self, out: &mut Outbox) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Stopping(end) => self.report(end, out),
-            Phase::Reading => {
-                self.tell_all(&Request::Release, out);
-                self.report(End::Failed(Failure::Read), out);
+    pub(crate) fn reads_ended(
+        &mut self,
+        how: Result<(), ReadFailure>,
+        now: Time,
+        bounds: &Bounds,
+        out: &mut Outbox,
+    ) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), how) {
+            (Phase::Stopping(end), _) => self.report(end, out),
+            (Phase::Reading, Ok(())) => {
+                self.phase = Phase::Committing;
+                self.until = now.saturating_add(bounds.answer);
+                self.tell_granted(&Request::Done, out);
             }
-            other => self.phase = other,
+            (Phase::Reading, Err(failure)) => {
+                self.tell_all(&Request::Release, out);
+                self.report(End::Failed(failure.into()), out);
+            }
+            (other, _) => self.phase = other,
         }
     }
 
@@ -179,13 +191,13 @@ impl Receive {
     /// reason stands.
     pub(crate) fn end(&mut self, end: End, out: &mut Outbox) {
         match self.phase {
-            Phase::Claiming | Phase::Committing => {
+            Phase::Claiming | Phase::Offered | Phase::Committing => {
                 self.tell_all(&Request::Release, out);
                 self.report(end, out);
             }
             Phase::Reading => {
                 self.tell_all(&Request::Release, out);
-                out.actions.push_back(Action::StopReads { claim: self.id.clone() });
+                out.stops.push(self.id.clone());
                 self.phase = Phase::Stopping(end);
             }
             Phase::Stopping(_) | Phase::Ended => {}
@@ -218,13 +230,13 @@ impl Receive {
     }
 
     fn renews(&self) -> bool {
-        matches!(self.phase, Phase::Claiming | Phase::Reading)
+        matches!(self.phase, Phase::Claiming | Phase::Offered | Phase::Reading)
     }
 
     /// When P has been silent for too long.
     fn lapses_at(&self) -> Option<Time> {
         match self.phase {
-            Phase::Claiming | Phase::Reading => {
+            Phase::Claiming | Phase::Offered | Phase::Reading => {
                 self.legs.values().filter_map(Leg::lives_until).chain([self.until]).min()
             }
             Phase::Committing => Some(self.until),

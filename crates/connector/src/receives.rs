@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::bounds::{Bounds, Time};
 use crate::ids::{AgentEpoch, ClaimId, Rank};
-use crate::io::{Event, Outbox, Start};
+use crate::io::{Event, Failure, Outbox, ReadFailure, Start};
 use crate::message::{Answer, Body, Request};
 use crate::receive::{End, Receive};
 use crate::timers::Timers;
@@ -24,9 +24,6 @@ impl Receives {
     /// Claims at every source, and waits for those that this rank will read.
     pub(crate) fn start(&mut self, now: Time, start: Start, out: &mut Outbox) {
         let Start { claim, prompt, sources } = start;
-        if self.requests.contains_key(&claim) {
-            return;
-        }
         for (peer, readers) in &sources {
             let request = Request::Claim { rank: self.rank, readers: readers.clone() };
             out.send(*peer, &claim, Body::Request(request));
@@ -56,17 +53,43 @@ impl Receives {
         }
     }
 
-    pub(crate) fn reads_done(&mut self, now: Time, claim: &ClaimId, out: &mut Outbox) {
+    /// The engine has blocks for a request; whether it is to be read.
+    pub(crate) fn read(&mut self, claim: &ClaimId) -> bool {
+        self.requests.get_mut(claim).is_some_and(Receive::read)
+    }
+
+    pub(crate) fn reads_ended(
+        &mut self,
+        now: Time,
+        claim: &ClaimId,
+        how: Result<(), ReadFailure>,
+        out: &mut Outbox,
+    ) {
         if let Some(receive) = self.requests.get_mut(claim) {
-            receive.reads_done(now, &self.bounds, out);
+            receive.reads_ended(how, now, &self.bounds, out);
             self.settle(claim);
         }
     }
 
-    pub(crate) fn reads_failed(&mut self, claim: &ClaimId, out: &mut Outbox) {
+    /// The reads of a request have failed, though some still run: P need not wait for these.
+    pub(crate) fn reads_fail(&mut self, claim: &ClaimId, why: ReadFailure, out: &mut Outbox) {
         if let Some(receive) = self.requests.get_mut(claim) {
-            receive.reads_failed(out);
-            self.settle(claim);
+            receive.end(End::Failed(why.into()), out);
+        }
+    }
+
+    pub(crate) fn knows(&self, claim: &ClaimId) -> bool {
+        self.requests.contains_key(claim)
+    }
+
+    /// Ends everything.
+    pub(crate) fn withdraw(&mut self, out: &mut Outbox) {
+        let all: Vec<_> = self.requests.keys().cloned().collect();
+        for claim in all {
+            if let Some(receive) = self.requests.get_mut(&claim) {
+                receive.end(End::Failed(Failure::Withdrawn), out);
+            }
+            self.settle(&claim);
         }
     }
 

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kv_layout::BlockTable;
@@ -7,18 +7,63 @@ use serde_json::Value;
 use crate::class::Class;
 use crate::digest::PromptDigest;
 use crate::ids::{ClaimId, EngineEpoch, LeaseId, Nonce, Rank, RequestId};
-use crate::io::Lease;
+use crate::io::{Failure, Fetch, Lease};
 use crate::limits::{MAX_GROUPS, MAX_LEASE_BLOCKS};
+use crate::loads::{Allocation, Ended, Loads, Sum, Vote};
 use crate::params::{Address, HandoffParams, ParamsError};
+use crate::promises::Promises;
 
 /// The hand-off at one engine's scheduler: as P it grants leases and gathers their end over
-/// the ranks, as D it reads parameters.
+/// the ranks, as D it has requests fetched and gathers how that ended. Routes only.
+///
+/// What it decides comes out of [`poll_order`](Self::poll_order), for every worker and in this
+/// order, as the metadata of a step carries it, and [`poll_outcome`](Self::poll_outcome), for
+/// the engine.
 #[derive(Debug)]
 pub struct Scheduler {
     engine: EngineEpoch,
     address: Address,
-    /// The ranks of each live lease that have not freed it.
-    live: BTreeMap<LeaseId, BTreeSet<Rank>>,
+    promises: Promises,
+    loads: Loads,
+    orders: VecDeque<Order>,
+    outcomes: VecDeque<Outcome>,
+    strays: u64,
+}
+
+/// What every worker of the engine is told, as [inputs](crate::Input) of the same names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// P: keep the blocks of a lease. Ranks whose block ids differ put in their own tables.
+    Keep(Lease),
+    /// D: get hold of a request.
+    Fetch(Fetch),
+    /// D: there are blocks for it. It is read when it is offered.
+    Read(ClaimId),
+    /// D: it is not wanted any more.
+    Abort(ClaimId),
+}
+
+/// What the engine must know of its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// P: the blocks of this lease may be used again, on every rank.
+    Freed(LeaseId),
+    /// D: the blocks of this request hold what they should, on every rank. Only now may anybody
+    /// see them.
+    Received(RequestId),
+    /// D: this request was not received. Nothing can touch its blocks any more, and none of them
+    /// may enter a prefix cache.
+    Failed {
+        /// The request.
+        request: RequestId,
+        /// Why, by the first rank that said so.
+        failure: Failure,
+        /// The last token from which it can be computed with what was there before; `None`
+        /// where it had no blocks yet.
+        recompute_from: Option<u64>,
+    },
+    /// D: this request had blocks when it was given up: they may be used again.
+    Released(RequestId),
 }
 
 /// A finished prefill whose blocks somebody will fetch.
@@ -66,6 +111,26 @@ pub enum FinishError {
     },
 }
 
+/// A request of this name is being fetched already; that one is not affected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request is under way already")]
+pub struct UnderWay;
+
+impl RemotePrefill {
+    /// Reads the parameters of a request that the decode engine `engine` calls `request`.
+    ///
+    /// # Errors
+    /// The request has nothing to fetch, or nothing that can be fetched.
+    pub fn from_params(
+        engine: EngineEpoch,
+        request: RequestId,
+        params: &Value,
+    ) -> Result<Self, ParamsError> {
+        let HandoffParams { lease, address, tokens } = HandoffParams::from_json(params)?;
+        Ok(Self { claim: ClaimId { lease, engine, request }, address, tokens })
+    }
+}
+
 impl FinishError {
     /// What to do about it.
     #[must_use]
@@ -78,47 +143,55 @@ impl FinishError {
 }
 
 impl Scheduler {
-    /// A scheduler without leases, whose workers answer at `address`.
+    /// A scheduler without leases and requests, whose workers answer at `address`.
     ///
     /// # Errors
     /// An address that a peer would refuse.
     pub fn new(engine: EngineEpoch, address: Address) -> Result<Self, ParamsError> {
-        Ok(Self { engine, address: address.checked()?, live: BTreeMap::new() })
+        let address = address.checked()?;
+        Ok(Self {
+            engine,
+            promises: Promises::default(),
+            loads: Loads::new((0..).map(Rank).take(address.rank_count())),
+            address,
+            orders: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            strays: 0,
+        })
     }
 
-    /// P: grants a lease: the promise for every worker, and the parameters for the router.
+    /// P: grants a lease for a prefill that came to its end; one that was aborted or failed has
+    /// nothing to hand off. Gives the parameters for the router.
     ///
     /// # Errors
     /// Nothing was promised; the blocks may be used again.
-    pub fn finish(&mut self, finished: Finished) -> Result<(Lease, HandoffParams), FinishError> {
+    pub fn finish(&mut self, finished: Finished) -> Result<HandoffParams, FinishError> {
         let Finished { request, nonce, prompt, tables } = finished;
         if prompt.valid == 0 {
             return Err(FinishError::NoTokens);
         }
         sendable(&tables)?;
         let id = LeaseId { engine: self.engine, request, nonce };
-        if self.live.contains_key(&id) {
+        if !self.promises.make(&id, (0..).map(Rank).take(self.address.rank_count())) {
             return Err(FinishError::Duplicate);
         }
         let address = self.address.clone();
-        let ranks = (0..).map(Rank).take(address.rank_count());
-        self.live.insert(id.clone(), ranks.collect());
         let params = HandoffParams { lease: id.clone(), address, tokens: prompt.valid };
-        Ok((Lease { id, prompt, tables }, params))
+        self.orders.push_back(Order::Keep(Lease { id, prompt, tables }));
+        Ok(params)
     }
 
-    /// P: a worker reported [`Event::Freed`](crate::Event::Freed). True once, when the last
-    /// rank did: the blocks may be used again.
-    pub fn freed(&mut self, lease: &LeaseId, rank: Rank) -> bool {
-        let Some(ranks) = self.live.get_mut(lease) else { return false };
-        ranks.remove(&rank);
-        ranks.is_empty() && self.live.remove(lease).is_some()
+    /// P: a worker reported [`Event::Freed`](crate::Event::Freed).
+    pub fn freed(&mut self, lease: &LeaseId, rank: Rank) {
+        if self.promises.freed(lease, rank) {
+            self.outcomes.push_back(Outcome::Freed(lease.clone()));
+        }
     }
 
     /// P: leases whose blocks are kept.
     #[must_use]
     pub fn leases(&self) -> usize {
-        self.live.len()
+        self.promises.len()
     }
 
     /// D: reads the parameters of a request that this engine calls `request`.
@@ -126,9 +199,91 @@ impl Scheduler {
     /// # Errors
     /// The request has nothing to fetch, or nothing that can be fetched.
     pub fn admit(&self, request: RequestId, params: &Value) -> Result<RemotePrefill, ParamsError> {
-        let HandoffParams { lease, address, tokens } = HandoffParams::from_json(params)?;
-        let claim = ClaimId { lease, engine: self.engine, request };
-        Ok(RemotePrefill { claim, address, tokens })
+        RemotePrefill::from_params(self.engine, request, params)
+    }
+
+    /// D: has a request claimed by every rank, while it may still be queued. `prompt` is what
+    /// this engine knows the first `tokens` tokens of it to be.
+    ///
+    /// # Errors
+    /// [`UnderWay`].
+    pub fn fetch(&mut self, remote: RemotePrefill, prompt: PromptDigest) -> Result<(), UnderWay> {
+        let RemotePrefill { claim, address, .. } = remote;
+        if !self.loads.begin(&claim) {
+            return Err(UnderWay);
+        }
+        self.orders.push_back(Order::Fetch(Fetch { claim, prompt, address }));
+        Ok(())
+    }
+
+    /// D: the engine has given blocks to a request, which are to be filled. They belong to the
+    /// hand-off until the request's outcome is known.
+    pub fn allocate(&mut self, request: &RequestId, blocks: Allocation) {
+        if let Some(claim) = self.loads.allocate(request, blocks) {
+            self.orders.push_back(Order::Read(claim));
+        }
+    }
+
+    /// D: the engine does not want a request any more: it was aborted or rejected, or its own
+    /// prefix cache has everything. P may free its blocks. Where the request had blocks, its
+    /// outcome says when they may be used again.
+    pub fn release(&mut self, request: &RequestId) {
+        if let Some(claim) = self.loads.release(request) {
+            self.orders.push_back(Order::Abort(claim));
+        }
+    }
+
+    /// D: a worker reported the last event of a request.
+    pub fn ended(&mut self, rank: Rank, claim: &ClaimId, how: Ended) {
+        match self.loads.ended(rank, claim, how) {
+            Vote::Counted => {}
+            Vote::First(claim) => self.orders.push_back(Order::Abort(claim)),
+            Vote::Stray => self.strays += 1,
+            Vote::Last(request, sum) => self.outcomes.extend(outcome(request, sum)),
+        }
+    }
+
+    /// A worker of this engine is gone, and its memory with it: what it had not said counts as
+    /// said.
+    pub fn worker_lost(&mut self, rank: Rank) {
+        let freed = self.promises.worker_lost(rank);
+        self.outcomes.extend(freed.into_iter().map(Outcome::Freed));
+        for claim in self.loads.of(rank) {
+            self.ended(rank, &claim, Ended::Failed(Failure::PeerLost));
+        }
+    }
+
+    /// D: requests whose outcome is not known.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// Total: words of workers about requests that did not wait for them.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// The next thing that every worker must be told.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// The next thing that the engine must know.
+    pub fn poll_outcome(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+}
+
+fn outcome(request: RequestId, sum: Sum) -> Option<Outcome> {
+    match sum {
+        Sum::Received => Some(Outcome::Received(request)),
+        Sum::Released => Some(Outcome::Released(request)),
+        Sum::Unheard => None,
+        Sum::Failed { failure, recompute_from } => {
+            Some(Outcome::Failed { request, failure, recompute_from })
+        }
     }
 }
 

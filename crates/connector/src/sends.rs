@@ -18,6 +18,8 @@ pub(crate) struct Sends {
     early: Early,
     timers: Timers<LeaseId>,
     refused: u64,
+    /// The memory is being taken away, or gone.
+    withdrawn: bool,
 }
 
 impl Sends {
@@ -29,13 +31,17 @@ impl Sends {
             early: Early::new(),
             timers: Timers::new(),
             refused: 0,
+            withdrawn: false,
         }
     }
 
     /// The scheduler's promise; requests that came before it are served now.
     pub(crate) fn lease(&mut self, now: Time, lease: Lease, out: &mut Outbox) {
         let id = lease.id.clone();
-        self.leases.entry(id.clone()).or_insert_with(|| Held::new(lease, now));
+        let held = self.leases.entry(id.clone()).or_insert_with(|| Held::new(lease, now));
+        if self.withdrawn {
+            held.withdraw(now, out);
+        }
         for (agent, claim, request) in self.early.take(&id) {
             self.request(now, agent, &claim, request, out);
         }
@@ -95,6 +101,18 @@ impl Sends {
         self.leases.values_mut().for_each(|held| held.peer_lost(agent, now, out));
         let all: Vec<_> = self.leases.keys().cloned().collect();
         all.iter().for_each(|lease| self.settle(lease, out));
+    }
+
+    /// Ends every lease: its blocks are about to go.
+    pub(crate) fn withdraw(&mut self, now: Time, out: &mut Outbox) {
+        self.withdrawn = true;
+        self.leases.values_mut().for_each(|held| held.withdraw(now, out));
+        let all: Vec<_> = self.leases.keys().cloned().collect();
+        all.iter().for_each(|lease| self.settle(lease, out));
+    }
+
+    pub(crate) fn restored(&mut self) {
+        self.withdrawn = false;
     }
 
     pub(crate) fn revoked(&mut self, token: ReadToken, out: &mut Outbox) {

@@ -1,8 +1,8 @@
 use crate::bounds::{Bounds, BoundsError, Time};
+use crate::fetches::Fetches;
 use crate::ids::{Peer, Rank};
-use crate::io::{Action, Event, Input, Outbox};
+use crate::io::{Action, Event, Failure, Fetch, Input, Outbox};
 use crate::message::{Body, Message};
-use crate::receives::Receives;
 use crate::sends::Sends;
 
 /// The hand-off at one worker: as P it keeps leases, as D it fetches requests. Routes only.
@@ -14,13 +14,24 @@ use crate::sends::Sends;
 pub struct Worker {
     me: Peer,
     now: Time,
+    memory: Memory,
     sends: Sends,
-    receives: Receives,
+    fetches: Fetches,
     out: Outbox,
     misdirected: u64,
 }
 
-/// What a worker holds. All but the two totals are 0 at rest; anything else is a leak.
+/// Whether the engine's memory may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Present,
+    /// Somebody may still touch it.
+    Leaving,
+    Gone,
+}
+
+/// What a worker holds. All but the known engines and the two totals are 0 at rest; anything else
+/// is a leak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// P: leases whose blocks are kept.
@@ -33,6 +44,10 @@ pub struct Counts {
     pub early: usize,
     /// D: requests under way.
     pub receives: usize,
+    /// D: requests whose blocks an overdue read may still write.
+    pub quarantined: usize,
+    /// D: prefill engines that are known; not part of what must be 0 at rest.
+    pub engines: usize,
     /// P, total: requests answered `over` or `unknown`.
     pub refused: u64,
     /// Total: messages from or for another life of an engine or an agent.
@@ -50,8 +65,9 @@ impl Worker {
         Ok(Self {
             me,
             now: Time::ZERO,
+            memory: Memory::Present,
             sends: Sends::new(bounds, seed),
-            receives: Receives::new(bounds, rank),
+            fetches: Fetches::new(bounds, rank),
             out: Outbox::new(me.agent),
             misdirected: 0,
         })
@@ -67,13 +83,53 @@ impl Worker {
             Input::Message { from, message } => self.message(from, message),
             Input::PeerLost(agent) => {
                 self.sends.peer_lost(now, agent, out);
-                self.receives.peer_lost(agent, out);
+                self.fetches.peer_lost(now, agent, out);
             }
             Input::Revoked(token) => self.sends.revoked(token, out),
-            Input::Start(start) => self.receives.start(now, start, out),
-            Input::ReadsDone(claim) => self.receives.reads_done(now, &claim, out),
-            Input::ReadsFailed(claim) => self.receives.reads_failed(&claim, out),
-            Input::Abort(claim) => self.receives.abort(&claim, out),
+            Input::Fetch(fetch) => self.fetch(fetch),
+            Input::Greeted { address, acquaintance } => {
+                self.fetches.greeted(now, &address, &acquaintance, out);
+            }
+            Input::NotGreeted { address, failure } => {
+                self.fetches.not_greeted(now, &address, &failure, out);
+            }
+            Input::Read { claim, peers } => self.fetches.read(now, &claim, peers, out),
+            Input::ReadEnded { claim, peer, how } => {
+                self.fetches.read_ended(now, &claim, peer, how, out);
+            }
+            Input::Overdue(claim) => self.fetches.overdue(now, &claim, out),
+            Input::Abort(claim) => self.fetches.abort(now, &claim, out),
+            Input::Withdraw => self.withdraw(),
+            Input::Restored => self.restored(),
+        }
+        self.look_at_memory();
+    }
+
+    fn fetch(&mut self, fetch: Fetch) {
+        if self.memory == Memory::Present {
+            return self.fetches.fetch(self.now, fetch, &mut self.out);
+        }
+        let (claim, failure) = (fetch.claim, Failure::Withdrawn);
+        self.out.events.push_back(Event::Failed { claim, failure });
+    }
+
+    fn withdraw(&mut self) {
+        self.memory = Memory::Leaving;
+        self.sends.withdraw(self.now, &mut self.out);
+        self.fetches.withdraw(self.now, &mut self.out);
+    }
+
+    fn restored(&mut self) {
+        self.memory = Memory::Present;
+        self.sends.restored();
+    }
+
+    /// Says once that nobody can touch the memory any more.
+    fn look_at_memory(&mut self) {
+        let quiet = self.sends.leases() + self.sends.tokens() + self.fetches.len() == 0;
+        if self.memory == Memory::Leaving && quiet {
+            self.memory = Memory::Gone;
+            self.out.events.push_back(Event::Withdrawn);
         }
     }
 
@@ -94,7 +150,7 @@ impl Worker {
                 self.sends.request(self.now, agent, &claim, request, &mut self.out);
             }
             Body::Answer(answer) if to_us => {
-                self.receives.answer(self.now, agent, &claim, answer, &mut self.out);
+                self.fetches.answer(self.now, agent, &claim, answer, &mut self.out);
             }
             Body::Answer(_) => {}
         }
@@ -104,13 +160,14 @@ impl Worker {
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.sends.expire(self.now, &mut self.out);
-        self.receives.expire(self.now, &mut self.out);
+        self.fetches.expire(self.now, &mut self.out);
+        self.look_at_memory();
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.sends.next().into_iter().chain(self.receives.next()).min()
+        self.sends.next().into_iter().chain(self.fetches.next()).min()
     }
 
     /// The next thing to do, in the order in which it must be done.
@@ -131,7 +188,9 @@ impl Worker {
             claims: self.sends.claims(),
             tokens: self.sends.tokens(),
             early: self.sends.early(),
-            receives: self.receives.len(),
+            receives: self.fetches.len(),
+            quarantined: self.fetches.quarantined(),
+            engines: self.fetches.known(),
             refused: self.sends.refused(),
             misdirected: self.misdirected,
         }

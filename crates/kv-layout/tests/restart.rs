@@ -63,6 +63,18 @@ fn a_state_is_there_or_at_the_hit_or_not_at_all() {
     assert_eq!(restart_at(&failed_state, 999, 1), 0);
 }
 
+/// Report 81: blocks of 16 and of 48, the eighth block of 16 failed. The engine starts in steps
+/// of 48, and a state goes on where it was kept, or from the start.
+#[test]
+fn r81_partial_recovery_on_hybrids() {
+    let attention = [loaded(Kind::Full, 0, &[112..128]), loaded(Kind::Full, 0, &[])];
+    assert_eq!(restart_at(&attention, 999, 48), 96);
+    let with_state = |hit| [attention.to_vec(), vec![loaded(STATE, hit, &[])]].concat();
+    assert_eq!(restart_at(&with_state(96), 999, 48), 96);
+    assert_eq!(restart_at(&with_state(48), 999, 48), 48);
+    assert_eq!(restart_at(&with_state(0), 999, 48), 0);
+}
+
 #[test]
 fn numbers_from_outside() {
     let far = u64::MAX;

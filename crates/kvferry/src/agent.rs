@@ -1,7 +1,10 @@
 //! One agent: its state machine, its endpoint, and the task that drives both.
 
 mod driver;
+mod greeter;
+mod greetings;
 mod links;
+mod part;
 mod reads;
 
 use std::net::SocketAddr;
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use connector::handshake::Handshake;
 use connector::message::Message;
 use connector::{
-    AgentEpoch, ClaimId, Counts, EngineEpoch, Failure, Lease, Offer, Peer, ReadToken, Start, Worker,
+    AgentEpoch, ClaimId, Counts, EngineEpoch, Failure, Fetch, Lease, Offer, Peer, ReadToken, Worker,
 };
 use strided::BlockCopy;
 use tokio::runtime::Handle;
@@ -18,17 +21,23 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use transport::session::{Channel, Hello, Role, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
-use transport::{AgentId, Card, ConnectError, Endpoint};
+use transport::{AgentId, Endpoint};
 
 use crate::{Config, Engine, FetchError, StartError};
-pub(crate) use driver::{FreedLease, granted};
+use driver::Driver;
+pub(crate) use driver::granted;
+use greeter::Greeter;
+pub(crate) use greeter::{Remote, RemoteRank};
+use greetings::Greetings;
+pub(crate) use links::Fresh;
 use links::Link;
-pub(crate) use links::{Fresh, attach};
+pub(crate) use part::FreedLease;
+use part::Part;
 
 /// What the driver is asked to do or told.
 pub(crate) enum Command {
-    /// A control channel is open.
-    Attach { fresh: Fresh, card: Option<Card>, reply: oneshot::Sender<Attached> },
+    /// P: a decode agent has opened a control channel.
+    Attach(Fresh),
     /// A message came over it.
     Heard { from: Peer, message: Message },
     /// It is closed.
@@ -36,7 +45,7 @@ pub(crate) enum Command {
     /// P: keep the blocks of a lease.
     Lease(Lease),
     /// D: claim a lease.
-    Claim { start: Start, hold: Hold, reply: oneshot::Sender<Offers> },
+    Claim { fetch: Fetch, hold: Hold, reply: oneshot::Sender<Offers> },
     /// D: read what was offered, then commit.
     Read { claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended> },
     /// D: the request is no longer wanted. Ignored unless this is the ticket of its claim.
@@ -45,11 +54,8 @@ pub(crate) enum Command {
     Counts(oneshot::Sender<Counts>),
 }
 
-/// Whether the peer's endpoint could be dialled.
-pub(crate) type Attached = Result<(), ConnectError>;
-
 /// What a claim led to.
-pub(crate) type Offers = Result<Vec<Offer>, FetchError>;
+pub(crate) type Offers = Result<(Arc<Remote>, Vec<Offer>), FetchError>;
 
 /// How a claim ended: `Err(None)` when it was given up as wished.
 pub(crate) type Ended = Result<(), Option<Failure>>;
@@ -75,20 +81,19 @@ const QUEUE: usize = 1024;
 /// A running agent; dropping it stops the driver and closes every channel.
 pub(crate) struct Agent {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) handshake: Handshake,
+    pub(crate) handshake: Arc<Handshake>,
     /// Where what must still be said is said, also from outside of it.
     pub(crate) runtime: Handle,
-    role: Role,
     _driver: AbortOnDrop,
 }
 
 impl Agent {
-    /// Opens the endpoint, registers the engine's memory and starts the driver. Data channels
+    /// Opens the endpoint, registers the engine's memory and starts the driver: of a prefill
+    /// agent, if there is somebody to hear of freed leases, else of a decode agent. Data channels
     /// listen at a free port of `listen`'s address.
     pub(crate) fn start(
         config: &Config,
         engine: &Engine,
-        role: Role,
         freed: Option<mpsc::UnboundedSender<FreedLease>>,
     ) -> Result<Self, StartError> {
         config.check()?;
@@ -99,27 +104,17 @@ impl Agent {
         tcp.streams = config.streams.unwrap_or(tcp.streams);
         let mut endpoint = TcpEndpoint::bind(tcp)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
-        let handshake = engine.handshake(me, &endpoint.card())?;
+        let handshake = Arc::new(engine.handshake(me, &endpoint.card())?);
         let worker = Worker::new(me, engine.rank, config.bounds, random()?)?;
         let (commands, inbox) = mpsc::channel(QUEUE);
-        let layout = engine.layout()?;
-        let driver = driver::Driver::new(worker, Box::new(endpoint), layout, config, freed);
+        let greeter = || {
+            let (handshake, layouts) = (Arc::clone(&handshake), Arc::clone(&engine.layouts));
+            Box::new(Greetings::new(Greeter::new(handshake, layouts, commands.downgrade())))
+        };
+        let part = freed.map_or_else(|| Part::Decode(greeter()), Part::Prefill);
+        let driver = Driver::new(worker, Box::new(endpoint), engine.layout()?, config, part);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        Ok(Self { commands, handshake, runtime: Handle::current(), role, _driver: driver })
-    }
-
-    /// The hello of a new channel, with randomness of its own.
-    pub(crate) fn hello(&self) -> std::io::Result<Hello> {
-        Ok(Hello {
-            versions: VERSIONS,
-            role: self.role,
-            channel: Channel::Control,
-            stream: 0,
-            streams: 1,
-            engine: self.handshake.engine.0,
-            agent: AgentId(self.handshake.agent.0),
-            random: random()?,
-        })
+        Ok(Self { commands, handshake, runtime: Handle::current(), _driver: driver })
     }
 
     /// What the agent holds; `None` once it has stopped.
@@ -128,6 +123,20 @@ impl Agent {
         self.commands.send(Command::Counts(reply)).await.ok()?;
         counts.await.ok()
     }
+}
+
+/// The hello of a new channel, with randomness of its own.
+pub(crate) fn hello(role: Role, ours: &Handshake) -> std::io::Result<Hello> {
+    Ok(Hello {
+        versions: VERSIONS,
+        role,
+        channel: Channel::Control,
+        stream: 0,
+        streams: 1,
+        engine: ours.engine.0,
+        agent: AgentId(ours.agent.0),
+        random: random()?,
+    })
 }
 
 /// Random bytes from the system.

@@ -3,8 +3,8 @@
 mod frames;
 mod open;
 
-pub(crate) use frames::{Inbound, Outbound};
-pub(crate) use open::{Opened, accept, dial};
+pub(crate) use frames::{BEAT, Inbound, Outbound};
+pub(crate) use open::{Dialled, Opened, accept, dial};
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ pub enum ControlError {
         /// What was waited for.
         what: &'static str,
     },
-    /// The peer completed the handshake and closed the channel, more than once.
-    #[error("the peer hangs up after the handshake")]
-    HungUp,
+    /// The channel stands, and nothing comes over it.
+    #[error("the peer shows no sign of life")]
+    Silent,
     /// The hello and the body name two different peers.
     #[error("{what} is {hello:#x} in the hello and {body:#x} in the handshake")]
     Identity {

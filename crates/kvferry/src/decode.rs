@@ -1,22 +1,16 @@
 //! The decode side.
 
-mod greet;
-mod remotes;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use connector::params::{Address, RankAddress};
-use connector::{ClaimId, Counts, Failure, Offer, PromptDigest, RequestId, Scheduler, Start};
+use connector::{ClaimId, Counts, Fetch, Offer, PromptDigest, RemotePrefill, RequestId};
 use kv_layout::{BlockTable, CacheLayout, Holding, Plan, Span, Target, plan};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
-use transport::session::Role;
 
-use crate::agent::{Agent, Command, Hold, Read};
+use crate::agent::{Agent, Command, Hold, Read, Remote, RemoteRank};
 use crate::{Config, Engine, FetchError, StartError};
-use remotes::{Remote, RemoteRank, Remotes};
 
 /// The agent of one rank of a decode engine: claims and reads this rank's share of what prefill
 /// engines offer. The ranks of one engine claim each request under the same name, and its
@@ -24,8 +18,6 @@ use remotes::{Remote, RemoteRank, Remotes};
 /// blocks.
 pub struct Decode {
     agent: Arc<Agent>,
-    scheduler: Scheduler,
-    remotes: Remotes,
     layouts: Arc<[CacheLayout]>,
 }
 
@@ -58,18 +50,8 @@ impl Decode {
     /// # Errors
     /// [`StartError`]: the memory or the bounds cannot be used.
     pub fn start(config: &Config, engine: &Engine) -> Result<Self, StartError> {
-        let agent = Arc::new(Agent::start(config, engine, Role::Decode, None)?);
-        let nowhere = Address {
-            engine_id: engine.name.clone(),
-            tp_size: 1,
-            // A decode agent is never asked; the port only has to be one.
-            first: RankAddress { host: config.listen.ip().to_string(), port: 1 },
-            others: Vec::new(),
-        };
-        let scheduler = Scheduler::new(agent.handshake.engine, nowhere)?;
-        let layouts = Arc::clone(&engine.layouts);
-        let remotes = Remotes::new(Arc::clone(&agent), Arc::clone(&layouts));
-        Ok(Self { agent, scheduler, remotes, layouts })
+        let agent = Arc::new(Agent::start(config, engine, None)?);
+        Ok(Self { agent, layouts: Arc::clone(&engine.layouts) })
     }
 
     /// Claims the blocks that `params` (the JSON of `kv_transfer_params`) lead to, for a
@@ -87,20 +69,15 @@ impl Decode {
         params: &Value,
         prompt: PromptDigest,
     ) -> Result<Offered, FetchError> {
-        let prefill = self.scheduler.admit(RequestId::new(request)?, params)?;
-        let claim = prefill.claim;
-        let remote = self.remotes.get(&prefill.address, claim.lease.engine).await?;
-        if claim.lease.engine != remote.engine {
-            // An earlier life promised it; this one can only say that it knows nothing of it.
-            return Err(Failure::Unknown.into());
-        }
-        let sources = remote.sources.clone();
+        let engine = self.agent.handshake.engine;
+        let remote = RemotePrefill::from_params(engine, RequestId::new(request)?, params)?;
+        let RemotePrefill { claim, address, .. } = remote;
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), claim.clone());
-        let start = Start { claim, prompt, sources };
+        let fetch = Fetch { claim, prompt, address };
         let (reply, offers) = oneshot::channel();
-        permit.send(Command::Claim { start, hold, reply });
-        let offers = offers.await.map_err(|_| FetchError::Stopped)??;
+        permit.send(Command::Claim { fetch, hold, reply });
+        let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
         Ok(Offered {
             agent: Arc::clone(&self.agent),
             layouts: Arc::clone(&self.layouts),
@@ -162,7 +139,7 @@ impl Offered {
     }
 
     fn offer(&self, rank: &RemoteRank) -> Option<&Offer> {
-        self.offers.iter().find(|offer| offer.peer == rank.agent)
+        self.offers.iter().find(|offer| offer.peer == rank.peer.agent)
     }
 
     fn holding<'a>(&'a self, rank: &'a RemoteRank) -> Holding<'a> {

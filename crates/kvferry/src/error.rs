@@ -1,5 +1,7 @@
 //! What can go wrong, by operation.
 
+use std::sync::Arc;
+
 use connector::handshake::Mismatch;
 use connector::params::ParamsError;
 use connector::{BoundsError, Class, Failure, FinishError, RequestIdError};
@@ -119,7 +121,7 @@ impl OfferError {
 }
 
 /// Why a request was not received. Nothing can touch its blocks any more.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
     /// The request's name cannot be sent.
@@ -134,7 +136,7 @@ pub enum FetchError {
         /// Where it should be.
         address: String,
         /// What went wrong.
-        why: ControlError,
+        why: Arc<ControlError>,
     },
     /// The way to the peer leaves this host, and peers do not authenticate yet.
     #[error("{address} is not a loopback address, and peers do not authenticate yet")]
@@ -183,8 +185,10 @@ impl FetchError {
             Self::Params(why) => why.class(),
             Self::Failed(why) => why.class(),
             Self::Mismatch(why) => why.class(),
-            Self::Control { why: ControlError::Identity { .. }, .. } => Class::Protocol,
-            Self::Control { .. } => Class::PeerLost,
+            Self::Control { why, .. } => match **why {
+                ControlError::Identity { .. } => Class::Protocol,
+                _ => Class::PeerLost,
+            },
             Self::Released => Class::Retry,
             Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } => Class::Bug,
             Self::NotLoopback { .. } | Self::NoProvider | Self::Connect(_) | Self::Plan(_) => {

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use connector::params::{Address, HandoffParams, RankAddress};
-use connector::{Counts, Finished, LeaseId, Nonce, PromptDigest, Rank, RequestId, Scheduler, Why};
+use connector::{
+    Counts, Finished, LeaseId, Nonce, Order, Outcome, PromptDigest, Rank, RequestId, Scheduler, Why,
+};
 use kv_layout::BlockTable;
 
 use crate::{Config, Engine, OfferError, StartError, agent};
@@ -84,8 +86,11 @@ impl Prefill {
         let finished = Finished { request, nonce, prompt, tables: tables.into() };
         // The last point at which this future can be dropped comes before the promise.
         let room = self.rank.room(tables).await?;
-        let (lease, params) = lock(&self.scheduler).finish(finished)?;
-        room.keep(lease);
+        let mut scheduler = lock(&self.scheduler);
+        let params = scheduler.finish(finished)?;
+        if let Some(Order::Keep(lease)) = scheduler.poll_order() {
+            room.keep(lease);
+        }
         Ok(params)
     }
 
@@ -100,8 +105,9 @@ impl Freed {
     pub async fn next(&mut self) -> Option<FreedRequest> {
         loop {
             let (lease, why) = self.leases.next().await?;
-            if lock(&self.scheduler).freed(&lease, Rank(0)) {
-                let LeaseId { request, nonce, .. } = lease;
+            let mut scheduler = lock(&self.scheduler);
+            scheduler.freed(&lease, Rank(0));
+            if let Some(Outcome::Freed(LeaseId { request, nonce, .. })) = scheduler.poll_outcome() {
                 return Some(FreedRequest { request, nonce, why });
             }
         }

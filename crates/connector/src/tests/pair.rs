@@ -45,7 +45,7 @@ fn happy_path() {
         world.pass(secs(1));
         world.deliver_all();
     }
-    world.input(D_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D_NODE, &claim);
     world.deliver_all();
     assert!(received(&world, D_NODE, &claim), "renewed for longer than a claim lives");
     assert_eq!(why(&world), None);
@@ -59,11 +59,11 @@ fn two_ranks_read_one() {
     let mut world = with_lease();
     let claim = world.start(D_NODE, 1, &[0, 1]);
     world.deliver_all();
-    world.input(D_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D_NODE, &claim);
     world.start(D1_NODE, 1, &[0, 1]);
     world.deliver_all();
     assert!(received(&world, D_NODE, &claim));
-    world.input(D1_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D1_NODE, &claim);
     world.revoke_all();
     assert_eq!(why(&world), None, "the second rank is not done");
     world.deliver_all();
@@ -122,7 +122,7 @@ fn every_message_twice() {
     both(&mut world);
     world.pass(secs(5));
     both(&mut world);
-    world.input(D_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D_NODE, &claim);
     both(&mut world);
     assert!(received(&world, D_NODE, &claim));
     world.revoke_all();
@@ -137,7 +137,7 @@ fn a_lapsed_claim_never_publishes() {
     world.deliver_all();
     // D hears nothing of time: only P's clock runs, as when D's process is stopped.
     world.nodes[P_NODE].worker.handle_timeout(secs(20));
-    world.input(D_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D_NODE, &claim);
     assert!(world.head_is(D_NODE, P_NODE, &Request::Done));
     world.deliver_all();
     assert_eq!(failure(&world, D_NODE, &claim), Some(Failure::Over));
@@ -150,7 +150,7 @@ fn a_lapse_noticed_by_d() {
     world.deliver_all();
     world.pass(secs(20)); // no message passes
     assert!(world.nodes[D_NODE].reading.contains(&claim), "its reads must be stopped first");
-    world.input(D_NODE, Input::ReadsFailed(claim.clone()));
+    world.reads_failed(D_NODE, &claim);
     assert_eq!(failure(&world, D_NODE, &claim), Some(Failure::NoAnswer));
     world.settle();
     assert_eq!(why(&world), Some(Why::Over));
@@ -164,7 +164,7 @@ fn abort_in_each_state() {
         world.revoke_all();
         assert_eq!(why(world), Some(Why::Released), "freed at once");
         if world.nodes[D_NODE].reading.contains(claim) {
-            world.input(D_NODE, Input::ReadsFailed(claim.clone()));
+            world.reads_failed(D_NODE, claim);
         }
         assert!(released(world, D_NODE, claim));
         world.settle();
@@ -193,7 +193,7 @@ fn an_abort_after_the_last_read() {
     let mut world = with_lease();
     let claim = world.start(D_NODE, 1, &[0]);
     world.deliver_all();
-    world.input(D_NODE, Input::ReadsDone(claim.clone()));
+    world.reads_done(D_NODE, &claim);
     world.input(D_NODE, Input::Abort(claim.clone()));
     world.deliver_all();
     world.revoke_all();
@@ -208,12 +208,12 @@ fn two_claims_of_one_lease() {
     let first = world.start(D_NODE, 1, &[0]);
     let second = world.start(E_NODE, 1, &[0]);
     world.deliver_all();
-    world.input(D_NODE, Input::ReadsDone(first.clone()));
+    world.reads_done(D_NODE, &first);
     world.deliver_all();
     world.revoke_all();
     assert!(received(&world, D_NODE, &first));
     assert_eq!(why(&world), None);
-    world.input(E_NODE, Input::ReadsDone(second.clone()));
+    world.reads_done(E_NODE, &second);
     world.deliver_all();
     world.revoke_all();
     assert!(received(&world, E_NODE, &second));
@@ -237,11 +237,11 @@ fn a_peer_that_is_lost() {
     let claim = world.start(D_NODE, 1, &[0]);
     world.deliver_all();
     world.lose(P_NODE, D_NODE);
-    world.input(D_NODE, Input::ReadsFailed(claim.clone()));
+    world.reads_failed(D_NODE, &claim);
     assert_eq!(failure(&world, D_NODE, &claim), Some(Failure::PeerLost));
     let second = world.start(E_NODE, 1, &[0]);
     world.deliver_all();
-    world.input(E_NODE, Input::ReadsDone(second.clone()));
+    world.reads_done(E_NODE, &second);
     world.deliver_all();
     assert!(received(&world, E_NODE, &second), "a router's retry");
     world.settle();

@@ -74,10 +74,10 @@ fn apply(world: &mut World, step: &Step) {
         }
         Step::DeliverAll => world.deliver_all(),
         Step::ReadsDone(d) => {
-            first(world, d).into_iter().for_each(|claim| world.input(d, Input::ReadsDone(claim)));
+            first(world, d).into_iter().for_each(|claim| world.reads_done(d, &claim));
         }
         Step::ReadsFailed(d) => {
-            first(world, d).into_iter().for_each(|claim| world.input(d, Input::ReadsFailed(claim)));
+            first(world, d).into_iter().for_each(|claim| world.reads_failed(d, &claim));
         }
         Step::Abort(d) => {
             let claim = world.nodes[d].started.last().cloned();

@@ -24,8 +24,8 @@ impl Decode {
 
     fn claiming_at(sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>) -> (Self, Sent) {
         let mut d = Self { worker: worker(D, 0) };
-        let start = Start { claim: claim(), prompt: prompt(), sources };
-        let sent = d.handle(secs(0), Input::Start(start));
+        start(&mut d.worker, secs(0), claim(), sources);
+        let sent = d.sent();
         (d, sent)
     }
 
@@ -33,13 +33,33 @@ impl Decode {
         let mut d = Self::claiming();
         d.answer(secs(0), Answer::Granted(grant()));
         assert!(matches!(&events(&mut d.worker)[..], [Event::Offered { .. }]));
+        d.read(secs(0), &[P.agent]);
         d
+    }
+
+    /// The engine has blocks, into which these ranks are read.
+    fn read(&mut self, now: Time, peers: &[AgentEpoch]) {
+        let (claim, peers) = (claim(), peers.iter().copied().collect());
+        self.worker.handle(now, Input::Read { claim, peers });
+        let reads = actions(&mut self.worker);
+        assert!(reads.iter().all(|action| matches!(action, Action::Read { .. })), "{reads:?}");
+    }
+
+    /// The read of a rank is complete.
+    fn read_done(&mut self, now: Time, peer: AgentEpoch) -> Sent {
+        self.handle(now, Input::ReadEnded { claim: claim(), peer, how: Ok(()) })
+    }
+
+    /// The read of a rank has failed, or was stopped.
+    fn read_failed(&mut self, now: Time, peer: AgentEpoch) -> Sent {
+        let how = Err(ReadFailure::Refused);
+        self.handle(now, Input::ReadEnded { claim: claim(), peer, how })
     }
 
     /// One that asked P for a commit at the time 1.
     fn committing() -> Self {
         let mut d = Self::reading();
-        assert_eq!(d.handle(secs(1), Input::ReadsDone(claim())), [(P.agent, Request::Done)]);
+        assert_eq!(d.read_done(secs(1), P.agent), [(P.agent, Request::Done)]);
         d
     }
 
@@ -51,7 +71,7 @@ impl Decode {
     fn sent(&mut self) -> Sent {
         let sent = actions(&mut self.worker).into_iter().filter_map(|action| match action {
             Action::Send(Message { to, body: Body::Request(request), .. }) => Some((to, request)),
-            Action::StopReads { .. } => None,
+            Action::Cancel { .. } => None,
             other => panic!("not D's: {other:?}"),
         });
         sent.collect()
@@ -107,7 +127,8 @@ fn one_hand_off() {
     let offer =
         Offer { peer: P.agent, token: ReadToken(77), left: secs(9), tables: grant().tables };
     assert_eq!(events(&mut d.worker), [Event::Offered { claim: claim(), offers: vec![offer] }]);
-    assert_eq!(d.handle(secs(2), Input::ReadsDone(claim())), [(P.agent, Request::Done)]);
+    d.read(secs(2), &[P.agent]);
+    assert_eq!(d.read_done(secs(2), P.agent), [(P.agent, Request::Done)]);
     assert_eq!(d.end(), None);
     assert_eq!(d.answer(secs(3), Answer::Alive), []);
     assert_eq!(d.end(), received());
@@ -184,7 +205,7 @@ fn silent_until_the_claim_has_lapsed() {
     assert_eq!(events(&mut d.worker), [], "reads may still touch the blocks");
     d.until(secs(100_000));
     assert_eq!(events(&mut d.worker), [], "and no clock says that they do not");
-    d.handle(secs(100_000), Input::ReadsFailed(claim()));
+    d.read_failed(secs(100_000), P.agent);
     assert_eq!(d.end(), failed(Failure::NoAnswer));
 }
 
@@ -211,12 +232,12 @@ fn abort_in_each_state() {
 
     let mut d = Decode::reading();
     d.worker.handle(secs(1), Input::Abort(claim()));
-    let stop = Action::StopReads { claim: claim() };
+    let stop = Action::Cancel { claim: claim(), peer: P.agent };
     let release_first = Action::Send(asks(D, &claim(), Request::Release));
     assert_eq!(actions(&mut d.worker), [release_first, stop]);
     assert_eq!(events(&mut d.worker), []);
     d.handle(secs(2), Input::Abort(claim()));
-    assert_eq!(d.handle(secs(2), Input::ReadsFailed(claim())), []);
+    assert_eq!(d.read_failed(secs(2), P.agent), []);
     assert_eq!(d.end(), released());
 
     let mut d = Decode::committing();
@@ -234,7 +255,7 @@ fn peer_lost_in_each_state() {
     let mut d = Decode::reading();
     assert_eq!(d.handle(secs(1), lost), []);
     assert_eq!(events(&mut d.worker), []);
-    d.handle(secs(1), Input::ReadsFailed(claim()));
+    d.read_failed(secs(1), P.agent);
     assert_eq!(d.end(), failed(Failure::PeerLost));
 }
 
@@ -242,15 +263,15 @@ fn peer_lost_in_each_state() {
 fn reads_that_end_while_they_are_stopped_do_not_count() {
     let mut d = Decode::reading();
     d.answer(secs(1), Answer::Over);
-    assert_eq!(d.handle(secs(1), Input::ReadsDone(claim())), []);
+    assert_eq!(d.read_done(secs(1), P.agent), []);
     assert_eq!(d.end(), failed(Failure::Over));
 }
 
 #[test]
 fn reads_that_fail() {
     let mut d = Decode::reading();
-    assert_eq!(d.handle(secs(1), Input::ReadsFailed(claim())), release());
-    assert_eq!(d.end(), failed(Failure::Read));
+    assert_eq!(d.read_failed(secs(1), P.agent), release());
+    assert_eq!(d.end(), failed(Failure::Read(ReadFailure::Refused)));
 }
 
 #[test]
@@ -258,16 +279,20 @@ fn what_comes_twice_or_out_of_turn_changes_nothing() {
     let mut d = Decode::claiming();
     d.answer(secs(0), Answer::Alive);
     d.answer(secs(0), Answer::Renewed { left: secs(0) });
-    d.handle(secs(0), Input::ReadsDone(claim()));
-    d.handle(secs(0), Input::ReadsFailed(claim()));
-    let start = Start { claim: claim(), prompt: prompt(), sources: sources(&[0]) };
-    assert_eq!(d.handle(secs(0), Input::Start(start)), []);
+    d.read_done(secs(0), P.agent);
+    d.read_failed(secs(0), P.agent);
+    let again = Fetch { claim: claim(), prompt: prompt(), address: address(1) };
+    assert_eq!(d.handle(secs(0), Input::Fetch(again)), []);
     d.answer(secs(0), Answer::Granted(grant()));
     d.answer(secs(0), Answer::Granted(Grant { token: ReadToken(1), ..grant() }));
     d.answer(secs(0), Answer::Alive);
     assert!(matches!(&events(&mut d.worker)[..], [Event::Offered { .. }]));
-    d.handle(secs(0), Input::ReadsDone(claim()));
-    assert_eq!(d.handle(secs(0), Input::ReadsDone(claim())), []);
+    d.read_done(secs(0), P.agent);
+    d.read(secs(0), &[P.agent]);
+    d.handle(secs(0), Input::Read { claim: claim(), peers: [P1].into() });
+    assert_eq!(d.read_done(secs(0), P1), [], "nothing is read there");
+    d.read_done(secs(0), P.agent);
+    assert_eq!(d.read_done(secs(0), P.agent), []);
     d.answer(secs(0), Answer::Granted(grant()));
     d.answer_from(secs(0), P1, Answer::Over);
     d.answer(secs(0), Answer::Alive);
@@ -292,7 +317,9 @@ fn two_ranks_of_p_succeed_together() {
     let [Event::Offered { offers, .. }] = &offered[..] else { panic!("{offered:?}") };
     let short: Vec<_> = offers.iter().map(|offer| (offer.peer, offer.token, offer.left)).collect();
     assert_eq!(short, [(P.agent, ReadToken(77), secs(16)), (P1, ReadToken(78), secs(20))]);
-    let done = d.handle(secs(4), Input::ReadsDone(claim()));
+    d.read(secs(4), &[P.agent, P1]);
+    assert_eq!(d.read_done(secs(4), P1), [], "half of it");
+    let done = d.read_done(secs(4), P.agent);
     assert_eq!(done, [(P.agent, Request::Done), (P1, Request::Done)]);
     d.answer_from(secs(4), P1, Answer::Alive);
     d.answer_from(secs(4), P1, Answer::Over);

@@ -2,7 +2,7 @@ use kv_layout::BlockTable;
 
 use super::support::{D, P, lease_id, prompt, request};
 use crate::params::{Address, ParamsError, RankAddress};
-use crate::{ClaimId, FinishError, Finished, Nonce, Rank, Scheduler};
+use crate::*;
 
 /// An engine of so many ranks.
 fn address(ranks: u16) -> Address {
@@ -11,7 +11,7 @@ fn address(ranks: u16) -> Address {
     Address { engine_id: "p".into(), tp_size: ranks.into(), first: rank(1), others }
 }
 
-fn scheduler(ranks: u16) -> Scheduler {
+pub(super) fn scheduler(ranks: u16) -> Scheduler {
     Scheduler::new(P.engine, address(ranks)).unwrap()
 }
 
@@ -24,20 +24,23 @@ fn finished(tables: usize, blocks: u32) -> Finished {
 #[test]
 fn freed_when_every_rank_has_freed() {
     let mut p = scheduler(2);
-    let (lease, _) = p.finish(finished(1, 3)).unwrap();
+    p.finish(finished(1, 3)).unwrap();
+    let Some(Order::Keep(lease)) = p.poll_order() else { panic!("every worker must keep it") };
     assert_eq!(lease.id, lease_id(1));
     assert_eq!(p.finish(finished(1, 3)), Err(FinishError::Duplicate));
-    assert!(!p.freed(&lease.id, Rank(1)));
-    assert!(!p.freed(&lease.id, Rank(1)), "the same rank twice counts once");
-    assert_eq!(p.leases(), 1);
-    assert!(p.freed(&lease.id, Rank(0)));
-    assert!(!p.freed(&lease.id, Rank(0)), "true only once");
-    assert_eq!(p.leases(), 0);
+    assert_eq!(p.poll_order(), None);
+    p.freed(&lease.id, Rank(1));
+    p.freed(&lease.id, Rank(1));
+    assert_eq!((p.leases(), p.poll_outcome()), (1, None), "the same rank twice counts once");
+    p.freed(&lease.id, Rank(0));
+    p.freed(&lease.id, Rank(0));
+    assert_eq!(p.poll_outcome(), Some(Outcome::Freed(lease.id)));
+    assert_eq!((p.leases(), p.poll_outcome()), (0, None));
 }
 
 #[test]
 fn decode_reads_what_prefill_wrote() {
-    let (_, params) = scheduler(2).finish(finished(1, 3)).unwrap();
+    let params = scheduler(2).finish(finished(1, 3)).unwrap();
     let d = Scheduler::new(D.engine, address(1)).unwrap();
     let admitted = d.admit(request("answer"), &params.to_json()).unwrap();
     let claim = ClaimId { lease: lease_id(1), engine: D.engine, request: request("answer") };
@@ -59,4 +62,15 @@ fn what_no_peer_would_take() {
     nowhere.first.host.clear();
     let refused = Scheduler::new(P.engine, nowhere).unwrap_err();
     assert!(matches!(refused, ParamsError::Field { field: "remote_host", .. }));
+}
+
+/// The memory of a lost worker needs no lease.
+#[test]
+fn freed_when_the_last_worker_is_lost() {
+    let mut p = scheduler(2);
+    p.finish(finished(1, 3)).unwrap();
+    p.freed(&lease_id(1), Rank(0));
+    p.worker_lost(Rank(1));
+    assert_eq!(p.poll_outcome(), Some(Outcome::Freed(lease_id(1))));
+    assert_eq!(p.leases(), 0);
 }

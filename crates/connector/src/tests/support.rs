@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kv_layout::BlockTable;
 
 use crate::message::{Answer, Body, Grant, Message, Request};
+use crate::params::{Address, RankAddress};
 use crate::*;
 
 /// A prefill worker.
@@ -55,6 +56,27 @@ pub(crate) fn sources(readers: &[u32]) -> BTreeMap<AgentEpoch, BTreeSet<Rank>> {
     BTreeMap::from([(P.agent, ranks(readers))])
 }
 
+/// Where an engine of one rank answers.
+pub(crate) fn address(port: u16) -> Address {
+    let first = RankAddress { host: "p".into(), port };
+    Address { engine_id: "p".into(), tp_size: 1, first, others: Vec::new() }
+}
+
+/// Has a worker fetch a request whose engine it gets to know at once; nothing else is taken
+/// from it.
+pub(crate) fn start(
+    worker: &mut Worker,
+    now: Time,
+    claim: ClaimId,
+    sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>,
+) {
+    let (address, prompt) = (address(1), prompt());
+    worker.handle(now, Input::Fetch(Fetch { claim, prompt, address: address.clone() }));
+    assert_eq!(actions(worker), [Action::Greet { address: address.clone() }]);
+    let acquaintance = Acquaintance { engine: P.engine, sources };
+    worker.handle(now, Input::Greeted { address, acquaintance });
+}
+
 pub(crate) fn to_claim(rank: u32, readers: &[u32]) -> Request {
     Request::Claim { rank: Rank(rank), readers: ranks(readers) }
 }
@@ -82,7 +104,7 @@ pub(crate) fn events(worker: &mut Worker) -> Vec<Event> {
 
 /// Nothing is held, whatever the totals say.
 pub(crate) fn at_rest(worker: &Worker) -> bool {
-    let Counts { refused, misdirected, .. } = worker.counts();
-    worker.counts() == Counts { refused, misdirected, ..Counts::default() }
+    let Counts { refused, misdirected, engines, .. } = worker.counts();
+    worker.counts() == Counts { refused, misdirected, engines, ..Counts::default() }
         && worker.poll_timeout().is_none()
 }

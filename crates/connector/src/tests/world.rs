@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::support::*;
 use crate::codec::{decode, encode};
 use crate::message::{Answer, Body, Request};
+use crate::params::Address;
 use crate::*;
 
 /// One P worker, two ranks of one decode engine and a second decode engine.
@@ -28,7 +29,9 @@ pub(crate) struct Node {
     pub(crate) tokens: BTreeMap<ReadToken, bool>,
     /// P: of which lease each token is.
     leases: BTreeMap<ReadToken, LeaseId>,
-    /// D: offers whose reads run.
+    /// D: whom each engine it gets to know consists of.
+    engines: BTreeMap<Address, BTreeMap<AgentEpoch, BTreeSet<Rank>>>,
+    /// D: requests whose reads run.
     pub(crate) reading: BTreeSet<ClaimId>,
     /// D: reads that ended when P had freed the blocks already.
     stale: BTreeSet<ClaimId>,
@@ -45,14 +48,28 @@ impl World {
 
     pub(crate) fn input(&mut self, node: usize, input: Input) {
         match &input {
-            Input::Start(start) => drop(self.nodes[node].started.insert(start.claim.clone())),
-            Input::ReadsDone(claim) => self.reads_end(node, claim),
-            Input::ReadsFailed(claim) => drop(self.nodes[node].reading.remove(claim)),
+            Input::Fetch(fetch) => drop(self.nodes[node].started.insert(fetch.claim.clone())),
+            Input::ReadEnded { claim, how: Ok(()), .. } => self.reads_end(node, claim),
+            Input::ReadEnded { claim, .. } => drop(self.nodes[node].reading.remove(claim)),
             Input::Revoked(token) => drop(self.nodes[node].tokens.remove(token)),
             _ => {}
         }
         self.nodes[node].worker.handle(self.now, input);
         self.collect(node);
+    }
+
+    /// The read of a request is complete.
+    pub(crate) fn reads_done(&mut self, node: usize, claim: &ClaimId) {
+        self.reads_ended(node, claim, Ok(()));
+    }
+
+    /// The read of a request has failed for good, or has stopped.
+    pub(crate) fn reads_failed(&mut self, node: usize, claim: &ClaimId) {
+        self.reads_ended(node, claim, Err(ReadFailure::Refused));
+    }
+
+    fn reads_ended(&mut self, node: usize, claim: &ClaimId, how: Result<(), ReadFailure>) {
+        self.input(node, Input::ReadEnded { claim: claim.clone(), peer: P.agent, how });
     }
 
     fn reads_end(&mut self, node: usize, claim: &ClaimId) {
@@ -93,7 +110,16 @@ impl World {
             Action::Revoke { token } => {
                 assert_eq!(node.tokens.insert(token, true), Some(false), "revoked once");
             }
-            Action::StopReads { claim } => assert!(node.reading.contains(&claim)),
+            Action::Greet { address } => {
+                let sources = node.engines[&address].clone();
+                let acquaintance = Acquaintance { engine: P.engine, sources };
+                self.input(from, Input::Greeted { address, acquaintance });
+            }
+            Action::Read { claim, peer } => {
+                assert_eq!(peer, P.agent);
+                assert!(node.reading.insert(claim), "read once at a time");
+            }
+            Action::Cancel { claim, .. } => assert!(node.reading.contains(&claim)),
         }
     }
 
@@ -105,8 +131,10 @@ impl World {
                 assert!(!open, "freed while a token is not revoked");
                 assert_eq!(self.freed.insert(lease.clone(), *why), None, "freed once");
             }
-            Event::Offered { claim, .. } => {
-                assert!(node.reading.insert(claim.clone()), "offered once");
+            Event::Offered { claim, offers } => {
+                // The engine has blocks at once.
+                let peers = offers.iter().map(|offer| offer.peer).collect();
+                self.input(at, Input::Read { claim: claim.clone(), peers });
             }
             Event::Received { claim } => {
                 assert!(!node.stale.contains(claim), "published blocks that P had freed");
@@ -115,6 +143,7 @@ impl World {
             Event::Failed { claim, .. } | Event::Released { claim } => {
                 node.end(claim.clone(), event);
             }
+            Event::Withdrawn => {}
         }
     }
 
@@ -178,7 +207,7 @@ impl World {
         for _ in 0..2 {
             for node in 0..self.nodes.len() {
                 let reading = self.nodes[node].reading.clone();
-                reading.into_iter().for_each(|claim| self.input(node, Input::ReadsFailed(claim)));
+                reading.iter().for_each(|claim| self.reads_failed(node, claim));
             }
             self.deliver_all();
             self.revoke_all();
@@ -193,9 +222,9 @@ impl World {
 
     pub(crate) fn start(&mut self, node: usize, nonce: u64, readers: &[u32]) -> ClaimId {
         let claim = claim_of(nonce, NODES[node].0);
-        let sources = sources(readers);
-        let start = Start { claim: claim.clone(), prompt: prompt(), sources };
-        self.input(node, Input::Start(start));
+        let address = address(1 + u16::try_from(nonce).unwrap());
+        self.nodes[node].engines.insert(address.clone(), sources(readers));
+        self.input(node, Input::Fetch(Fetch { claim: claim.clone(), prompt: prompt(), address }));
         claim
     }
 
@@ -213,6 +242,7 @@ impl Node {
             worker,
             tokens: BTreeMap::new(),
             leases: BTreeMap::new(),
+            engines: BTreeMap::new(),
             reading: BTreeSet::new(),
             stale: BTreeSet::new(),
             started: BTreeSet::new(),

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use connector::{
-    Action, AgentEpoch, ClaimId, Event, Failure, Input, LeaseId, Offer, Start, Why, Worker,
-};
+use connector::params::Address;
+use connector::{Action, AgentEpoch, ClaimId, Event, Failure, Fetch, Input, Offer, Worker};
 use kv_layout::{BlockTable, CacheLayout};
 use strided::{Blocks, Pattern, RegionId};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
-use transport::{AgentId, Card, Endpoint, Event as Moved, GrantToken, PeerId};
+use transport::{AgentId, Endpoint, Event as Moved, GrantToken, PeerId};
 
+use super::greeter::Greeting;
+use super::greetings::Greeted;
+use super::part::Part;
 use super::reads::Reads;
-use super::{Attached, Command, Ended, Fresh, Hold, Link, Offers, Read};
+use super::{Command, Ended, Fresh, Hold, Link, Offers, Read};
 use crate::{Config, FetchError};
-
-/// A lease whose blocks may be reused.
-pub(crate) type FreedLease = (LeaseId, Why);
 
 /// A peer with an open control channel.
 struct Neighbour {
@@ -41,6 +41,8 @@ enum Waiting {
 struct Claimed {
     hold: Hold,
     waiting: Waiting,
+    /// Where its engine is.
+    address: Address,
 }
 
 pub(super) struct Driver {
@@ -51,7 +53,7 @@ pub(super) struct Driver {
     neighbours: BTreeMap<AgentEpoch, Neighbour>,
     reads: Reads,
     claims: BTreeMap<ClaimId, Claimed>,
-    freed: Option<mpsc::UnboundedSender<FreedLease>>,
+    part: Part,
 }
 
 impl Driver {
@@ -60,7 +62,7 @@ impl Driver {
         endpoint: Box<dyn Endpoint>,
         layout: &CacheLayout,
         config: &Config,
-        freed: Option<mpsc::UnboundedSender<FreedLease>>,
+        part: Part,
     ) -> Self {
         Self {
             worker,
@@ -70,7 +72,7 @@ impl Driver {
             neighbours: BTreeMap::new(),
             reads: Reads::new(config.read_timeout),
             claims: BTreeMap::new(),
-            freed,
+            part,
         }
     }
 
@@ -95,6 +97,7 @@ impl Driver {
                         None => return,
                     },
                     () = readable(&ready) => self.moved(),
+                    greeted = self.part.greeted() => self.greeted(greeted),
                     () = sleep_until(due) => self.worker.handle_timeout(self.started.elapsed()),
                 }
                 self.settle();
@@ -112,9 +115,7 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Attach { fresh, card, reply } => {
-                let _ = reply.send(self.attach(fresh, card.as_ref()));
-            }
+            Command::Attach(fresh) => self.attach(fresh, None),
             Command::Heard { from, message } => self.input(Input::Message { from, message }),
             Command::Closed { agent, link } => {
                 if self.neighbours.get(&agent).is_some_and(|near| near.link.id == link) {
@@ -122,7 +123,7 @@ impl Driver {
                 }
             }
             Command::Lease(lease) => self.input(Input::Lease(lease)),
-            Command::Claim { start, hold, reply } => self.claim(start, hold, reply),
+            Command::Claim { fetch, hold, reply } => self.claim(fetch, hold, reply),
             Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
             Command::Abort { claim, ticket } => self.abort(claim, ticket),
             Command::Counts(reply) => {
@@ -131,25 +132,53 @@ impl Driver {
         }
     }
 
-    fn attach(&mut self, fresh: Fresh, card: Option<&Card>) -> Attached {
-        let data = card.map(|card| self.endpoint.connect(card)).transpose()?;
+    fn attach(&mut self, fresh: Fresh, data: Option<PeerId>) {
         let agent = fresh.peer.agent;
         let neighbour = Neighbour { link: fresh.start(), data };
         // A second channel of the same agent takes the place of the first, data included.
         if let Some(data) = self.neighbours.insert(agent, neighbour).and_then(|old| old.data) {
             self.endpoint.disconnect(data);
         }
-        Ok(())
     }
 
-    fn claim(&mut self, start: Start, hold: Hold, reply: oneshot::Sender<Offers>) {
-        if self.claims.contains_key(&start.claim) {
+    fn greeted(&mut self, (address, greeted): Greeted) {
+        let input = match greeted.and_then(|greeting| self.meet(&address, greeting)) {
+            Ok(acquaintance) => Input::Greeted { address, acquaintance },
+            Err(why) => {
+                self.part.greetings(|greetings| greetings.refused(&address, why));
+                Input::NotGreeted { address, failure: Failure::Handshake }
+            }
+        };
+        self.input(input);
+    }
+
+    /// Takes the channels to an engine into use.
+    fn meet(
+        &mut self,
+        address: &Address,
+        greeting: Greeting,
+    ) -> Result<connector::Acquaintance, FetchError> {
+        let Greeting { remote, acquaintance, channels } = greeting;
+        let cards = channels.iter().map(|(_, _, card)| card.as_ref());
+        let data = cards.map(|card| card.map(|card| self.endpoint.connect(card)).transpose());
+        let data = data.collect::<Result<Vec<_>, _>>()?;
+        for ((fresh, rank, _), data) in channels.into_iter().zip(data) {
+            self.attach(fresh, data);
+            self.part.greetings(|greetings| greetings.greeter.met(Arc::clone(&rank)));
+        }
+        self.part.greetings(|greetings| greetings.known(address, remote));
+        Ok(acquaintance)
+    }
+
+    fn claim(&mut self, fetch: Fetch, hold: Hold, reply: oneshot::Sender<Offers>) {
+        if self.claims.contains_key(&fetch.claim) {
             let _ = reply.send(Err(FetchError::UnderWay));
             return;
         }
-        let claimed = Claimed { hold, waiting: Waiting::Offer(reply) };
-        self.claims.insert(start.claim.clone(), claimed);
-        self.input(Input::Start(start));
+        let address = fetch.address.clone();
+        let claimed = Claimed { hold, waiting: Waiting::Offer(reply), address };
+        self.claims.insert(fetch.claim.clone(), claimed);
+        self.input(Input::Fetch(fetch));
     }
 
     fn abort(&mut self, claim: ClaimId, ticket: u64) {
@@ -174,16 +203,15 @@ impl Driver {
                 return;
             }
         }
-        let data = |read: Read| (self.neighbours.get(&read.peer).and_then(|near| near.data), read);
-        let reads = reads.into_iter().map(data).collect();
-        let told = self.reads.start(self.endpoint.as_mut(), &claim, reads);
-        told.into_iter().for_each(|input| self.input(input));
+        let peers = self.reads.want(&claim, reads).into_iter().collect();
+        self.input(Input::Read { claim, peers });
     }
 
     fn lose(&mut self, agent: AgentEpoch) {
         if let Some(Neighbour { data, .. }) = self.neighbours.remove(&agent) {
             tracing::info!(agent = agent.0, "peer lost");
             data.into_iter().for_each(|peer| self.endpoint.disconnect(peer));
+            self.part.greetings(|greetings| greetings.lost(agent));
             self.input(Input::PeerLost(agent));
         }
     }
@@ -209,7 +237,11 @@ impl Driver {
                 Moved::Revoked { token } => {
                     self.input(Input::Revoked(connector::ReadToken(token.0)))
                 }
-                Moved::Overdue { id } => tracing::warn!(transfer = id.0, "a read is overdue"),
+                Moved::Overdue { id } => {
+                    tracing::warn!(transfer = id.0, "a read is overdue");
+                    let claim = self.reads.claim_of(id);
+                    claim.into_iter().for_each(|claim| self.input(Input::Overdue(claim)));
+                }
                 Moved::Fenced { peer } => tracing::info!(peer = peer.0, "peer fenced"),
                 _ => {}
             }
@@ -254,8 +286,16 @@ impl Driver {
                 }
             }
             Action::Revoke { token } => self.endpoint.revoke(GrantToken(token.0)),
-            Action::StopReads { claim } => {
-                if let Some(input) = self.reads.stop(self.endpoint.as_mut(), &claim) {
+            Action::Greet { address } => {
+                self.part.greetings(|greetings| greetings.greet(address));
+            }
+            Action::Read { claim, peer } => {
+                let data = self.neighbours.get(&peer).and_then(|near| near.data);
+                let told = self.reads.start(self.endpoint.as_mut(), (claim, peer), data);
+                told.into_iter().for_each(|input| self.input(input));
+            }
+            Action::Cancel { claim, peer } => {
+                if let Some(input) = self.reads.cancel(self.endpoint.as_mut(), &(claim, peer)) {
                     self.input(input);
                 }
             }
@@ -265,7 +305,7 @@ impl Driver {
     fn tell(&mut self, event: Event) {
         match event {
             Event::Freed { lease, why } => {
-                if let Some(freed) = &self.freed {
+                if let Part::Prefill(freed) = &self.part {
                     let _ = freed.send((lease, why));
                 }
             }
@@ -273,33 +313,47 @@ impl Driver {
             Event::Received { claim } => self.ended(&claim, Ok(())),
             Event::Failed { claim, failure } => self.ended(&claim, Err(Some(failure))),
             Event::Released { claim } => self.ended(&claim, Err(None)),
+            // Nobody has a way to ask for it yet.
+            Event::Withdrawn => {}
         }
     }
 
     fn offered(&mut self, claim: ClaimId, offers: Vec<Offer>) {
         let Some(claimed) = self.claims.get_mut(&claim) else { return };
+        let remote = self.part.greetings(|greetings| greetings.engine(&claimed.address)).flatten();
+        let Some(remote) = remote else { return self.input(Input::Abort(claim)) };
         let waiting = std::mem::replace(&mut claimed.waiting, Waiting::Nobody);
         let Waiting::Offer(reply) = waiting else { return };
         // Whoever does not take it, now or from the channel, aborts: see `decode::Guard`.
-        let _ = reply.send(Ok(offers));
+        let _ = reply.send(Ok((remote, offers)));
     }
 
     fn ended(&mut self, claim: &ClaimId, ended: Ended) {
-        let Some(Claimed { hold, waiting }) = self.claims.remove(claim) else { return };
+        self.reads.forget(claim);
+        let Some(Claimed { hold, waiting, address }) = self.claims.remove(claim) else { return };
         match waiting {
             Waiting::Reading(reply) => {
                 let _ = reply.send(ended);
             }
             Waiting::Offer(reply) => {
                 let failure = ended.err().flatten().unwrap_or(Failure::Over);
-                let _ = reply.send(Err(failure.into()));
+                let _ = reply.send(Err(self.explain(&address, failure)));
             }
             Waiting::Nobody if ended != Err(None) => {
-                let claimed = Claimed { hold, waiting: Waiting::Gone(ended) };
+                let claimed = Claimed { hold, waiting: Waiting::Gone(ended), address };
                 self.claims.insert(claim.clone(), claimed);
             }
             Waiting::Nobody | Waiting::Gone(_) => {}
         }
+    }
+
+    /// What is behind a failure, as far as the machine does not know it.
+    fn explain(&mut self, address: &Address, failure: Failure) -> FetchError {
+        let why = match failure {
+            Failure::Handshake => self.part.greetings(|greetings| greetings.why(address)),
+            _ => None,
+        };
+        why.flatten().unwrap_or(FetchError::Failed(failure))
     }
 }
 
@@ -334,3 +388,7 @@ async fn sleep_until(due: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use connector::Peer;
 use connector::message::Message;
-use tokio::sync::{mpsc, oneshot, watch};
-use transport::{Card, ConnectError};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::{AbortOnDrop, Command};
-use crate::control::{Inbound, Opened, Outbound};
+use crate::control::{BEAT, Inbound, Opened, Outbound};
 
 /// Messages that may wait for a slow peer; one more, and it counts as lost.
 const QUEUE: usize = 4096;
@@ -27,46 +27,30 @@ pub(crate) struct Fresh {
     inbound: Inbound,
     outbound: Outbound,
     commands: mpsc::Sender<Command>,
-    open: watch::Sender<()>,
 }
 
 impl Fresh {
+    /// One whose messages will go to `commands`.
+    pub(crate) fn new(opened: Opened, commands: mpsc::Sender<Command>) -> Self {
+        let Opened { theirs, inbound, outbound } = opened;
+        let peer = Peer { engine: theirs.engine, agent: theirs.agent };
+        Self { peer, inbound, outbound, commands }
+    }
+
     /// Begins to listen. What is heard becomes commands, so the driver, which calls this while
     /// it handles one, knows the channel before it gets the first.
     pub(super) fn start(self) -> Link {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (messages, outgoing) = mpsc::channel(QUEUE);
-        let hear = hear(self.inbound, self.peer, id, self.commands, self.open);
+        let hear = hear(self.inbound, self.peer, id, self.commands);
         let say = say(self.outbound, outgoing);
         let tasks = [AbortOnDrop(tokio::spawn(hear)), AbortOnDrop(tokio::spawn(say))];
         Link { id, messages, _tasks: tasks }
     }
 }
 
-/// Gives a fresh channel to the driver. Gives the peer, and a receiver that ends with the
-/// channel.
-pub(crate) async fn attach(
-    commands: &mpsc::Sender<Command>,
-    opened: Opened,
-    card: Option<Card>,
-) -> Option<(Result<(), ConnectError>, watch::Receiver<()>)> {
-    let peer = Peer { engine: opened.theirs.engine, agent: opened.theirs.agent };
-    let (open, closed) = watch::channel(());
-    let Opened { inbound, outbound, .. } = opened;
-    let fresh = Fresh { peer, inbound, outbound, commands: commands.clone(), open };
-    let (reply, attached) = oneshot::channel();
-    commands.send(Command::Attach { fresh, card, reply }).await.ok()?;
-    Some((attached.await.ok()?, closed))
-}
-
-async fn hear(
-    mut inbound: Inbound,
-    from: Peer,
-    link: u64,
-    commands: mpsc::Sender<Command>,
-    _open: watch::Sender<()>,
-) {
+async fn hear(mut inbound: Inbound, from: Peer, link: u64, commands: mpsc::Sender<Command>) {
     loop {
         match inbound.next().await {
             Ok(Some(message)) => {
@@ -85,9 +69,14 @@ async fn hear(
 }
 
 async fn say(mut outbound: Outbound, mut outgoing: mpsc::Receiver<Message>) {
-    while let Some(message) = outgoing.recv().await {
+    loop {
+        let said = match timeout(BEAT, outgoing.recv()).await {
+            Ok(Some(message)) => outbound.send(&message).await,
+            Ok(None) => return,
+            Err(_) => outbound.beat().await,
+        };
         // The receiving task sees the same socket end, and tells the driver.
-        if outbound.send(&message).await.is_err() {
+        if said.is_err() {
             return;
         }
     }

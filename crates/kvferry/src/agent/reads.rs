@@ -3,75 +3,78 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use connector::{ClaimId, Input};
-use transport::{Endpoint, GrantToken, Outcome, PeerId, SubmitErrorKind, Transfer, TransferId};
+use connector::{AgentEpoch, ClaimId, Input, ReadFailure};
+use transport::{
+    Endpoint, GrantToken, Outcome, PeerId, SubmitErrorKind, Transfer, TransferError, TransferId,
+};
 
 use super::Read;
 
-/// Transfers under way, and those that wait for room in the endpoint's queue.
+/// What is to be read, transfers under way, and those that wait for room in the endpoint's
+/// queue.
 pub(super) struct Reads {
     timeout: Duration,
     next: u64,
-    open: BTreeMap<TransferId, ClaimId>,
+    wanted: BTreeMap<ClaimId, Vec<Read>>,
+    open: BTreeMap<TransferId, Leg>,
     waiting: VecDeque<Transfer>,
-    claims: BTreeMap<ClaimId, Progress>,
 }
 
-#[derive(Default)]
-struct Progress {
-    left: usize,
-    failed: bool,
-}
+/// One read: of which claim, and of which rank of P.
+type Leg = (ClaimId, AgentEpoch);
 
 impl Reads {
     pub(super) fn new(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            next: 0,
-            open: BTreeMap::new(),
-            waiting: VecDeque::new(),
-            claims: BTreeMap::new(),
-        }
+        let (wanted, open, waiting) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        Self { timeout, next: 0, wanted, open, waiting }
     }
 
-    /// Starts the reads of a claim. Gives what the machine must be told at once, if anything:
-    /// nothing to read is done, a peer that is gone is a failure.
+    /// What is to be read of a claim, when the machine says so. Gives the ranks of P that
+    /// something is to be read from.
+    pub(super) fn want(&mut self, claim: &ClaimId, reads: Vec<Read>) -> Vec<AgentEpoch> {
+        let peers = reads.iter().filter(|read| !read.copies.is_empty());
+        let peers = peers.map(|read| read.peer).collect();
+        self.wanted.insert(claim.clone(), reads);
+        peers
+    }
+
+    /// A claim has ended.
+    pub(super) fn forget(&mut self, claim: &ClaimId) {
+        self.wanted.remove(claim);
+    }
+
+    /// Starts one read of a claim. Gives what the machine must be told at once, if anything.
     pub(super) fn start(
         &mut self,
         endpoint: &mut dyn Endpoint,
-        claim: &ClaimId,
-        reads: Vec<(Option<PeerId>, Read)>,
+        leg: Leg,
+        data: Option<PeerId>,
     ) -> Vec<Input> {
-        let progress = self.claims.entry(claim.clone()).or_default();
-        for (peer, read) in reads.into_iter().filter(|(_, read)| !read.copies.is_empty()) {
-            let Some(peer) = peer else {
-                progress.failed = true;
-                continue;
-            };
-            let id = TransferId(self.next);
-            self.next += 1;
-            progress.left += 1;
-            self.open.insert(id, claim.clone());
-            let token = GrantToken(read.token.0);
-            let (copies, timeout) = (read.copies, self.timeout);
-            self.waiting.push_back(Transfer { id, peer, token, copies, timeout });
-        }
-        let mut told = self.submit(endpoint);
-        told.extend(self.settle(claim));
-        told
+        let mut reads = self.wanted.get(&leg.0).into_iter().flatten();
+        let wanted = reads.find(|read| read.peer == leg.1);
+        let (Some(peer), Some(read)) = (data, wanted) else {
+            return vec![ended(leg, Err(ReadFailure::PeerLost))];
+        };
+        let id = TransferId(self.next);
+        self.next += 1;
+        let (token, copies) = (GrantToken(read.token.0), read.copies.clone());
+        self.waiting.push_back(Transfer { id, peer, token, copies, timeout: self.timeout });
+        self.open.insert(id, leg);
+        self.submit(endpoint)
     }
 
-    /// Fills the endpoint's queue. Gives what the machine must be told of reads that it refused.
+    /// Fills the endpoint's queues. Gives what the machine must be told of reads that it refused.
     fn submit(&mut self, endpoint: &mut dyn Endpoint) -> Vec<Input> {
         let mut told = Vec::new();
-        while let Some(transfer) = self.waiting.pop_front() {
+        for transfer in std::mem::take(&mut self.waiting) {
             let Err(refused) = endpoint.submit(transfer) else { continue };
             if refused.why == SubmitErrorKind::QueueFull {
-                self.waiting.push_front(*refused.transfer);
-                break;
+                self.waiting.push_back(*refused.transfer);
+                continue;
             }
             tracing::warn!(why = %refused.why, "a read was refused");
-            told.extend(self.ended(refused.transfer.id, false));
+            let leg = self.open.remove(&refused.transfer.id);
+            told.extend(leg.map(|leg| ended(leg, Err(ReadFailure::Refused))));
         }
         told
     }
@@ -86,42 +89,44 @@ impl Reads {
         if let Outcome::Failed(why) = outcome {
             tracing::warn!(transfer = id.0, %why, "a read failed");
         }
-        let ended = self.ended(id, *outcome == Outcome::Done);
-        ended.into_iter().chain(self.submit(endpoint)).collect()
+        let leg = self.open.remove(&id);
+        let mut told: Vec<_> = leg.map(|leg| ended(leg, verdict(outcome))).into_iter().collect();
+        told.extend(self.submit(endpoint));
+        told
     }
 
-    /// Stops the reads of a claim. Gives what the machine must be told when none is under way.
-    pub(super) fn stop(&mut self, endpoint: &mut dyn Endpoint, claim: &ClaimId) -> Option<Input> {
-        self.claims.entry(claim.clone()).or_default().failed = true;
-        let (dropped, kept): (VecDeque<_>, VecDeque<_>) =
-            self.waiting.drain(..).partition(|transfer| self.open.get(&transfer.id) == Some(claim));
-        self.waiting = kept;
-        for (&id, _) in self.open.iter().filter(|(_, of)| *of == claim) {
+    /// The claim that a transfer belongs to.
+    pub(super) fn claim_of(&self, id: TransferId) -> Option<ClaimId> {
+        self.open.get(&id).map(|(claim, _)| claim.clone())
+    }
+
+    /// Cancels one read. Gives what the machine must be told where it had not begun.
+    pub(super) fn cancel(&mut self, endpoint: &mut dyn Endpoint, leg: &Leg) -> Option<Input> {
+        let (&id, _) = self.open.iter().find(|(_, open)| *open == leg)?;
+        let before = self.waiting.len();
+        self.waiting.retain(|transfer| transfer.id != id);
+        if self.waiting.len() == before {
             endpoint.cancel(id);
-        }
-        dropped
-            .into_iter()
-            .fold(None, |told, transfer| self.ended(transfer.id, false).or(told))
-            .or_else(|| self.settle(claim))
-    }
-
-    fn ended(&mut self, id: TransferId, done: bool) -> Option<Input> {
-        let claim = self.open.remove(&id)?;
-        let progress = self.claims.get_mut(&claim)?;
-        progress.left -= 1;
-        progress.failed |= !done;
-        self.settle(&claim)
-    }
-
-    /// Once nothing of a claim is under way, says how it went.
-    fn settle(&mut self, claim: &ClaimId) -> Option<Input> {
-        let progress = self.claims.get(claim)?;
-        if progress.left > 0 {
             return None;
         }
-        let failed = progress.failed;
-        self.claims.remove(claim);
-        let claim = claim.clone();
-        Some(if failed { Input::ReadsFailed(claim) } else { Input::ReadsDone(claim) })
+        let leg = self.open.remove(&id)?;
+        Some(ended(leg, Err(ReadFailure::Stopped)))
     }
+}
+
+fn ended((claim, peer): Leg, how: Result<(), ReadFailure>) -> Input {
+    Input::ReadEnded { claim, peer, how }
+}
+
+fn verdict(outcome: &Outcome) -> Result<(), ReadFailure> {
+    Err(match outcome {
+        Outcome::Done => return Ok(()),
+        Outcome::Cancelled => ReadFailure::Stopped,
+        Outcome::Failed(TransferError::NotGranted | TransferError::Protocol { .. }) => {
+            ReadFailure::Refused
+        }
+        // Cut off with another transfer that was overdue.
+        Outcome::Failed(TransferError::Fenced) => ReadFailure::Transport,
+        Outcome::Failed(_) => ReadFailure::PeerLost,
+    })
 }

@@ -1,5 +1,6 @@
 //! From a fresh socket to a known peer.
 
+use connector::AgentEpoch;
 use connector::handshake::{Handshake, HandshakeError, MAX_BODY, compatible};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,22 +16,33 @@ pub(crate) struct Opened {
     pub(crate) outbound: Outbound,
 }
 
-/// Opens a channel as the side that connected.
-pub(crate) async fn dial(
+/// What a dialled peer turned out to be.
+pub(crate) enum Dialled<K> {
+    /// A peer to which there is a channel already. It was left before it knew this one.
+    Known(K),
+    Opened(Box<Opened>),
+}
+
+/// Opens a channel as the side that connected, unless the peer is known.
+pub(crate) async fn dial<K>(
     stream: TcpStream,
     hello: &Hello,
     ours: &Handshake,
-) -> Result<Opened, ControlError> {
+    known: impl Fn(AgentEpoch) -> Option<K>,
+) -> Result<Dialled<K>, ControlError> {
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
         stream.write_all(&hello.encode()).await?;
         let greeting = read_hello(&mut stream).await?;
         check(&greeting, Role::Prefill)?;
+        if let Some(known) = known(AgentEpoch(greeting.agent.0)) {
+            return Ok(Dialled::Known(known));
+        }
         write_body(&mut stream, ours).await?;
         let theirs = read_body(&mut stream).await?;
         same_peer(&greeting, &theirs)?;
-        Ok(opened(stream, theirs))
+        Ok(Dialled::Opened(Box::new(opened(stream, theirs))))
     })
     .await
 }
@@ -57,9 +69,9 @@ pub(crate) async fn accept(
     .await
 }
 
-async fn within(
-    opening: impl Future<Output = Result<Opened, ControlError>>,
-) -> Result<Opened, ControlError> {
+async fn within<T>(
+    opening: impl Future<Output = Result<T, ControlError>>,
+) -> Result<T, ControlError> {
     timeout(HANDSHAKE, opening).await.unwrap_or(Err(ControlError::Slow))
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use transport::session::Role;
 
-use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
+use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease, Fresh};
 use crate::control::ControlError;
 use crate::{Config, Engine, OfferError, StartError, control};
 
@@ -50,7 +50,7 @@ impl PrefillRank {
         let listener = listener.map_err(|why| StartError::Listen { address, why })?;
         let address = listener.local_addr()?;
         let (freed, leases) = mpsc::unbounded_channel();
-        let agent = Arc::new(Agent::start(config, engine, Role::Prefill, Some(freed))?);
+        let agent = Arc::new(Agent::start(config, engine, Some(freed))?);
         let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
         let layout = engine.layout()?.clone();
         let rank = Self { agent, layout, address, _accepting: accepting };
@@ -143,14 +143,15 @@ async fn accept(listener: TcpListener, agent: Arc<Agent>) {
 }
 
 async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
-    let opened = match agent.hello() {
+    let opened = match agent::hello(Role::Prefill, &agent.handshake) {
         Ok(hello) => control::accept(stream, &hello, &agent.handshake).await,
         Err(why) => Err(why.into()),
     };
     match opened {
         Ok(opened) => {
             tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
-            agent::attach(&agent.commands, opened, None).await;
+            let fresh = Fresh::new(opened, agent.commands.clone());
+            let _ = agent.commands.send(Command::Attach(fresh)).await;
         }
         Err(ControlError::Mismatch(Mismatch { field, ours, theirs })) => {
             tracing::warn!(%from, %field, %ours, %theirs, "a decode agent does not match");

@@ -54,7 +54,7 @@ async fn a_prefill_engine_that_dies_as_the_read_begins() {
         drop(p);
         let lost = failure(d.receive(request, offered).await);
         assert!(died.elapsed() < TOLD);
-        assert!(matches!(lost, Failure::PeerLost | Failure::Read), "{lost}");
+        assert!(matches!(lost, Failure::PeerLost | Failure::Read(_)), "{lost}");
         d.at_rest().await;
     }
 }
@@ -145,6 +145,25 @@ async fn a_prefill_engine_that_falls_silent() {
     other.at_rest().await;
 }
 
+/// A peer whose control channel stands and carries nothing, while the claim would live on for
+/// 20 s: the requests are told within the time that a dead peer may stay unnoticed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_control_channel_is_noticed_within_5_s() {
+    let config = Config::default();
+    let (p, d) = (P::start(&config, JOINT).await, D::start(&config, JOINT));
+    let proxy = Proxy::start(p.prefill.address()).await;
+    let offered = d.claim(1, &proxy.through(p.offer(1).await)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(d.decode.counts().await.receives, 1, "an idle channel is not a dead one");
+    let silent = Instant::now();
+    proxy.fall_silent();
+    no_receives(&d).await;
+    assert!(silent.elapsed() < Duration::from_secs(8), "{:?}", silent.elapsed());
+    assert_eq!(failure(d.receive(1, offered).await), Failure::PeerLost);
+    d.at_rest().await;
+    until("the claim's end", || async { p.prefill.counts().await.claims == 0 }).await;
+}
+
 /// Its claim ends with it, and the lease when nobody else comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decode_engine_that_dies_after_its_claim() {
@@ -191,6 +210,7 @@ async fn a_prefill_engine_that_hangs_up_after_the_handshake() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     params["remote_port"] = listener.local_addr().unwrap().port().into();
     let mut theirs = stranger::handshake(&describe(&p.engine));
+    params["kvferry"]["engine"] = format!("{:016x}", theirs.engine.0).into();
     let (agent, address) = (theirs.agent, listener.local_addr().unwrap().to_string());
     theirs.cards = vec![DataCard { provider: "tcp".into(), agent, address }];
     let calls = Arc::new(AtomicUsize::new(0));

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{RESUME, TOKENS, describe, live, prompt, until, within};
 use kvferry::connector::params::{Address, RankAddress};
-use kvferry::connector::{EngineEpoch, Finished, Nonce, Rank, RequestId, Scheduler, Why};
+use kvferry::connector::{
+    EngineEpoch, Finished, Nonce, Order, Outcome, Rank, RequestId, Scheduler, Why,
+};
 use kvferry::kv_layout::{BlockTable, DType, EngineShape, Kind, Layer, Model, PageOrder};
 use kvferry::{Config, Decode, FetchError, FreedLeases, PrefillRank};
 use serde_json::Value;
@@ -83,7 +85,8 @@ impl P {
             prompt: prompt(request),
             tables: [].into(),
         };
-        let (lease, params) = self.scheduler.finish(finished).unwrap();
+        let params = self.scheduler.finish(finished).unwrap();
+        let Some(Order::Keep(lease)) = self.scheduler.poll_order() else { panic!("no lease") };
         for (engine, (rank, _)) in self.engines.iter().zip(&self.ranks) {
             let tables = engine.allocate(TOKENS, RESUME).unwrap();
             engine.prefill(request, TOKENS, &tables);
@@ -102,7 +105,9 @@ impl P {
         for (index, (_, freed)) in self.ranks.iter_mut().enumerate() {
             let (lease, why) = within("freed", freed.next()).await.unwrap();
             let rank = Rank(u32::try_from(index).unwrap());
-            assert_eq!(self.scheduler.freed(&lease, rank), index == last);
+            self.scheduler.freed(&lease, rank);
+            let freed = (index == last).then_some(Outcome::Freed(lease));
+            assert_eq!(self.scheduler.poll_outcome(), freed);
             reasons.push(why);
         }
         let kept = std::mem::take(&mut *self.kept.lock().unwrap());

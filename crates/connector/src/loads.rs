@@ -1,0 +1,166 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use kv_layout::{Kind, Loaded, restart_at};
+
+use crate::ids::{ClaimId, Rank, RequestId};
+use crate::io::Failure;
+
+/// D's side of a scheduler: the requests that its ranks fetch, until every rank has said how it
+/// ended. A request is received if all of them received their share.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    ranks: BTreeSet<Rank>,
+    requests: BTreeMap<RequestId, Load>,
+}
+
+#[derive(Debug)]
+struct Load {
+    claim: ClaimId,
+    /// Ranks that have not said how it ended.
+    open: BTreeSet<Rank>,
+    failure: Option<Failure>,
+    /// The engine does not want it any more.
+    released: bool,
+    blocks: Option<Allocation>,
+}
+
+/// What a decode engine knows of the blocks that it has given to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// First position that it will compute itself if the load succeeds.
+    pub resume_at: u64,
+    /// Tokens in whose steps it can start; 1 where it can start anywhere.
+    pub align: u64,
+    /// Of each KV cache group, what its layers see and how many tokens its own prefix cache had.
+    pub groups: Vec<(Kind, u64)>,
+}
+
+/// How one rank ended a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its share is there.
+    Received,
+    /// It is not.
+    Failed(Failure),
+    /// It was given up as wished, or this rank had nothing to read.
+    Released,
+}
+
+/// How a request ended over all ranks. Nothing can touch its blocks any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sum {
+    Received,
+    Failed {
+        failure: Failure,
+        recompute_from: Option<u64>,
+    },
+    Released,
+    /// The engine gave it up before it had blocks: it does not wait for this.
+    Unheard,
+}
+
+/// What the other ranks must be told of one rank's word.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    /// Nothing.
+    Counted,
+    /// To give the request up: it cannot succeed any more.
+    First(ClaimId),
+    /// All have spoken.
+    Last(RequestId, Sum),
+    /// It is of no request that waits for this rank.
+    Stray,
+}
+
+impl Loads {
+    pub(crate) fn new(ranks: impl Iterator<Item = Rank>) -> Self {
+        Self { ranks: ranks.collect(), requests: BTreeMap::new() }
+    }
+
+    /// False where a request of this name is under way.
+    pub(crate) fn begin(&mut self, claim: &ClaimId) -> bool {
+        if self.requests.contains_key(&claim.request) {
+            return false;
+        }
+        let (claim, open) = (claim.clone(), self.ranks.clone());
+        let load = Load { claim, open, failure: None, released: false, blocks: None };
+        self.requests.insert(load.claim.request.clone(), load);
+        true
+    }
+
+    /// The engine has given blocks to a request. Gives its claim if they are to be filled.
+    pub(crate) fn allocate(&mut self, request: &RequestId, blocks: Allocation) -> Option<ClaimId> {
+        let load = self.requests.get_mut(request)?;
+        if load.released || load.blocks.is_some() {
+            return None;
+        }
+        load.blocks = Some(blocks);
+        Some(load.claim.clone())
+    }
+
+    /// The engine does not want a request any more. Gives its claim, once.
+    pub(crate) fn release(&mut self, request: &RequestId) -> Option<ClaimId> {
+        let load = self.requests.get_mut(request).filter(|load| !load.released)?;
+        load.released = true;
+        Some(load.claim.clone())
+    }
+
+    /// One rank says how it ended a request.
+    pub(crate) fn ended(&mut self, rank: Rank, claim: &ClaimId, how: Ended) -> Vote {
+        let Some(load) = self.requests.get_mut(&claim.request) else { return Vote::Stray };
+        if load.claim != *claim || !load.open.remove(&rank) {
+            return Vote::Stray;
+        }
+        let first = load.failure.is_none() && !load.released;
+        match how {
+            Ended::Failed(failure) if first => load.failure = Some(failure),
+            _ => {}
+        }
+        if !load.open.is_empty() {
+            let given_up = first && load.failure.is_some();
+            return if given_up { Vote::First(claim.clone()) } else { Vote::Counted };
+        }
+        let sum = load.sum();
+        self.requests.remove(&claim.request);
+        Vote::Last(claim.request.clone(), sum)
+    }
+
+    /// The claims that wait for a rank.
+    pub(crate) fn of(&self, rank: Rank) -> Vec<ClaimId> {
+        let open = self.requests.values().filter(|load| load.open.contains(&rank));
+        open.map(|load| load.claim.clone()).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+}
+
+impl Load {
+    fn sum(&mut self) -> Sum {
+        match (self.released, self.failure.take()) {
+            (true, _) if self.blocks.is_none() => Sum::Unheard,
+            (true, _) => Sum::Released,
+            (false, None) => Sum::Received,
+            (false, Some(failure)) => {
+                let recompute_from = self.blocks.as_ref().map(Allocation::without_load);
+                Sum::Failed { failure, recompute_from }
+            }
+        }
+    }
+}
+
+impl Allocation {
+    /// The last position from which all groups can go on with what they had before. What the
+    /// other ranks and groups have received does not count: no commit covers a part.
+    fn without_load(&self) -> u64 {
+        let group = |&(kind, hit): &(Kind, u64)| Loaded {
+            kind,
+            hit,
+            // A state that was not loaded is missing whatever its hit.
+            failed: std::iter::once(hit..self.resume_at.max(hit.saturating_add(1))).collect(),
+        };
+        let groups: Vec<_> = self.groups.iter().map(group).collect();
+        restart_at(&groups, self.resume_at, self.align)
+    }
+}

@@ -1,0 +1,238 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::bounds::{Bounds, Time};
+use crate::ids::{AgentEpoch, ClaimId, EngineEpoch, Rank};
+use crate::io::{Action, Failure, Fetch, Outbox};
+use crate::params::Address;
+use crate::timers::Timers;
+
+/// D's side: the prefill engines that one worker knows, and the requests that wait to get to
+/// know one. Each engine is greeted by one handshake at a time, whoever asks meanwhile waits
+/// for the same, and those of different engines go on side by side.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    bounds: Bounds,
+    engines: BTreeMap<Address, State>,
+    timers: Timers<Address>,
+}
+
+/// An engine that has been greeted, as the handshakes with its ranks showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acquaintance {
+    /// This life of it.
+    pub engine: EngineEpoch,
+    /// The ranks of it that this worker speaks to, each with the ranks of D that read it: see
+    /// [`counterparts`](crate::counterparts).
+    pub sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting {
+        waiting: Vec<Fetch>,
+        /// When those who wait have waited long enough.
+        until: Time,
+        /// Times that it could not be greeted, one after the other.
+        failures: u32,
+    },
+    Known {
+        acquaintance: Acquaintance,
+        /// When it was last greeted for another life of it than it is in.
+        mistaken: Option<Time>,
+    },
+    /// Not greeted again before `until`, if that is not over already.
+    Absent { failure: Failure, until: Time, failures: u32 },
+}
+
+/// What becomes of a request that asks for an engine.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// The engine is known.
+    Known(Fetch, Acquaintance),
+    /// It will be told later.
+    Waits,
+    /// It cannot be had.
+    Failed(ClaimId, Failure),
+}
+
+/// An engine of another life than was asked for is greeted anew, but not more often than this.
+const LIVES: Duration = Duration::from_secs(1);
+
+/// The longest time for which an engine that cannot be reached is left alone.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(4);
+
+impl Peers {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, engines: BTreeMap::new(), timers: Timers::new() }
+    }
+
+    /// Looks for the engine that a request needs, and has it greeted if need be.
+    pub(crate) fn ask(&mut self, now: Time, fetch: Fetch, out: &mut Outbox) -> Asked {
+        let address = fetch.address.clone();
+        let failures = match self.engines.get_mut(&address) {
+            Some(State::Greeting { waiting, .. }) => {
+                waiting.push(fetch);
+                return Asked::Waits;
+            }
+            Some(State::Known { acquaintance, .. })
+                if acquaintance.engine == fetch.claim.lease.engine =>
+            {
+                let acquaintance = acquaintance.clone();
+                return Asked::Known(fetch, acquaintance);
+            }
+            Some(State::Known { mistaken: Some(at), .. }) if now < at.saturating_add(LIVES) => {
+                return Asked::Failed(fetch.claim, Failure::Unknown);
+            }
+            Some(State::Absent { failure, until, .. }) if now < *until => {
+                return Asked::Failed(fetch.claim, failure.clone());
+            }
+            Some(State::Absent { failures, .. }) => *failures,
+            Some(State::Known { .. }) | None => 0,
+        };
+        let until = now.saturating_add(self.bounds.greeting);
+        self.set(&address, State::Greeting { waiting: vec![fetch], until, failures });
+        out.actions.push_back(Action::Greet { address });
+        Asked::Waits
+    }
+
+    /// All handshakes with an engine are done. Gives what becomes of those who waited.
+    pub(crate) fn greeted(
+        &mut self,
+        now: Time,
+        address: &Address,
+        acquaintance: &Acquaintance,
+    ) -> Vec<Asked> {
+        let known = State::Known { acquaintance: acquaintance.clone(), mistaken: None };
+        let Some(State::Greeting { waiting, .. }) = self.set(address, known) else {
+            return Vec::new();
+        };
+        let another = |fetch: &Fetch| fetch.claim.lease.engine != acquaintance.engine;
+        if let Some(State::Known { mistaken, .. }) = self.engines.get_mut(address) {
+            *mistaken = waiting.iter().any(another).then_some(now);
+        }
+        let told = waiting.into_iter().map(|fetch| {
+            if another(&fetch) {
+                // An earlier life promised it; this one can only say that it knows nothing of it.
+                Asked::Failed(fetch.claim, Failure::Unknown)
+            } else {
+                Asked::Known(fetch, acquaintance.clone())
+            }
+        });
+        told.collect()
+    }
+
+    /// An engine cannot be greeted. Gives what becomes of those who waited. The next request
+    /// tries again at once; after more failures in a row it has to wait.
+    pub(crate) fn not_greeted(
+        &mut self,
+        now: Time,
+        address: &Address,
+        failure: &Failure,
+    ) -> Vec<Asked> {
+        let Some(State::Greeting { failures, .. }) = self.engines.get(address) else {
+            return Vec::new();
+        };
+        let (before, failures) = (*failures, failures.saturating_add(1));
+        let until = now.saturating_add(back_off(before));
+        let absent = State::Absent { failure: failure.clone(), until, failures };
+        let Some(State::Greeting { waiting, .. }) = self.set(address, absent) else {
+            return Vec::new();
+        };
+        let failed = |fetch: Fetch| Asked::Failed(fetch.claim, failure.clone());
+        waiting.into_iter().map(failed).collect()
+    }
+
+    /// Forgets the engines of a worker that is gone: the next request greets them anew.
+    pub(crate) fn peer_lost(&mut self, agent: AgentEpoch) {
+        let of = |state: &State| match state {
+            State::Known { acquaintance, .. } => acquaintance.sources.contains_key(&agent),
+            State::Greeting { .. } | State::Absent { .. } => false,
+        };
+        self.engines.retain(|_, state| !of(state));
+    }
+
+    /// Takes a request away that waits; false where it does not.
+    pub(crate) fn abort(&mut self, claim: &ClaimId) -> bool {
+        self.engines.values_mut().any(|state| match state {
+            State::Greeting { waiting, .. } => {
+                let before = waiting.len();
+                waiting.retain(|fetch| fetch.claim != *claim);
+                waiting.len() < before
+            }
+            State::Known { .. } | State::Absent { .. } => false,
+        })
+    }
+
+    /// Takes all requests away that wait.
+    pub(crate) fn forget_waiting(&mut self) -> Vec<ClaimId> {
+        let waiting = self.engines.values_mut().flat_map(|state| match state {
+            State::Greeting { waiting, .. } => std::mem::take(waiting),
+            State::Known { .. } | State::Absent { .. } => Vec::new(),
+        });
+        waiting.map(|fetch| fetch.claim).collect()
+    }
+
+    /// Whether a request waits for its engine.
+    pub(crate) fn waits(&self, claim: &ClaimId) -> bool {
+        self.waiting().any(|fetch| fetch.claim == *claim)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Fetch> {
+        self.engines.values().flat_map(|state| match state {
+            State::Greeting { waiting, .. } => &waiting[..],
+            State::Known { .. } | State::Absent { .. } => &[],
+        })
+    }
+
+    /// Takes those whose engine was not greeted in time, and forgets engines that were absent.
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<ClaimId> {
+        let mut late = Vec::new();
+        while let Some(address) = self.timers.pop(now) {
+            match self.engines.get_mut(&address) {
+                Some(State::Greeting { waiting, until, .. }) => {
+                    late.extend(waiting.drain(..).map(|fetch| fetch.claim));
+                    // The driver still owes an answer, which is worth having.
+                    *until = Time::MAX;
+                }
+                Some(State::Absent { .. }) => drop(self.engines.remove(&address)),
+                Some(State::Known { .. }) | None => {}
+            }
+        }
+        late
+    }
+
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Engines that are known.
+    pub(crate) fn known(&self) -> usize {
+        let known = |state: &&State| matches!(state, State::Known { .. });
+        self.engines.values().filter(known).count()
+    }
+
+    /// Requests that wait for a handshake.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting().count()
+    }
+
+    fn set(&mut self, address: &Address, state: State) -> Option<State> {
+        let due = match &state {
+            State::Greeting { until, .. } => Some(*until),
+            // Long enough that failures in a row are seen as such.
+            State::Absent { until, .. } => Some(until.saturating_add(LONGEST_BACK_OFF)),
+            State::Known { .. } => None,
+        };
+        self.timers.set(address, due);
+        self.engines.insert(address.clone(), state)
+    }
+}
+
+/// Nothing after the first failure, then a second, doubling.
+fn back_off(failures_before: u32) -> Duration {
+    match failures_before {
+        0 => Duration::ZERO,
+        more => Duration::from_secs(1 << (more - 1).min(8)).min(LONGEST_BACK_OFF),
+    }
+}

@@ -1,0 +1,234 @@
+//! Shaking hands with every rank of a prefill engine.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use connector::handshake::{Handshake, compatible};
+use connector::params::{Address, RankAddress};
+use connector::{Acquaintance, AgentEpoch, Peer, counterparts};
+use dashmap::DashMap;
+use kv_layout::{BlockTable, CacheLayout, readers};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use transport::session::Role;
+use transport::{AgentId, Card};
+
+use super::links::Fresh;
+use super::{Command, hello};
+use crate::FetchError;
+use crate::control::{self, ControlError, Dialled};
+
+/// The provider that this side has.
+const TCP: &str = "tcp";
+
+/// Greets prefill engines for one decode agent.
+#[derive(Clone)]
+pub(super) struct Greeter {
+    handshake: Arc<Handshake>,
+    /// Those of this engine's ranks.
+    layouts: Arc<[CacheLayout]>,
+    commands: tokio::sync::mpsc::WeakSender<Command>,
+    /// Ranks with an open channel. An agent has one to each: a second one would take its place.
+    known: Arc<DashMap<AgentEpoch, Arc<RemoteRank>>>,
+}
+
+/// A prefill engine that has been greeted.
+pub(crate) struct Remote {
+    /// All of its ranks, in their order.
+    pub(crate) ranks: Vec<Arc<RemoteRank>>,
+}
+
+/// One rank of it, as it described itself.
+pub(crate) struct RemoteRank {
+    pub(crate) peer: Peer,
+    pub(crate) layout: CacheLayout,
+    /// The blocks of a request that this rank has nothing of.
+    pub(crate) no_blocks: Vec<BlockTable>,
+}
+
+/// What greeting an engine has led to.
+pub(crate) struct Greeting {
+    pub(super) remote: Remote,
+    pub(super) acquaintance: Acquaintance,
+    /// New channels to ranks that this one speaks to, with the data card of those that it reads.
+    pub(super) channels: Vec<(Fresh, Arc<RemoteRank>, Option<Card>)>,
+}
+
+/// One rank, with a channel if there was none before.
+struct Met {
+    rank: Arc<RemoteRank>,
+    channel: Option<(Fresh, Handshake)>,
+}
+
+impl Greeter {
+    pub(super) fn new(
+        handshake: Arc<Handshake>,
+        layouts: Arc<[CacheLayout]>,
+        commands: tokio::sync::mpsc::WeakSender<Command>,
+    ) -> Self {
+        Self { handshake, layouts, commands, known: Arc::default() }
+    }
+
+    /// The channel to a rank is open from now on.
+    pub(super) fn met(&self, rank: Arc<RemoteRank>) {
+        self.known.insert(rank.peer.agent, rank);
+    }
+
+    /// It is not any more.
+    pub(super) fn lost(&self, agent: AgentEpoch) {
+        self.known.remove(&agent);
+    }
+
+    /// Shakes hands with all ranks of the engine at `address`, side by side, and keeps the
+    /// channels to those that this rank speaks to: who these are follows from the shapes of all
+    /// ranks of both engines.
+    pub(super) async fn greet(&self, address: &Address) -> Result<Greeting, FetchError> {
+        let met = self.all(address).await?;
+        let theirs: Vec<&CacheLayout> = met.iter().map(|met| &met.rank.layout).collect();
+        let ours: Vec<&CacheLayout> = self.layouts.iter().collect();
+        let readers = readers(&theirs, &ours)?;
+        let spoken_to = counterparts(&readers, ours.len(), self.handshake.rank);
+        let engine = met.first().map(|met| met.rank.peer.engine).ok_or(FetchError::Stopped)?;
+        let mut acquaintance = Acquaintance { engine, sources: BTreeMap::new() };
+        let (mut ranks, mut channels) = (Vec::new(), Vec::new());
+        for (index, Met { rank, channel }) in met.into_iter().enumerate() {
+            ranks.push(Arc::clone(&rank));
+            let Some(readers) = spoken_to.get(&index) else { continue };
+            acquaintance.sources.insert(rank.peer.agent, readers.clone());
+            if let Some((fresh, theirs)) = channel {
+                // Whoever only tells a rank that it may free never reads it.
+                let card = if readers.is_empty() { None } else { Some(card(&theirs)?) };
+                channels.push((fresh, rank, card));
+            }
+        }
+        tracing::info!(
+            peer = %name(&address.first),
+            ranks = ranks.len(),
+            channels = channels.len(),
+            provider = TCP,
+            reason = "the only provider of this build",
+            "prefill engine greeted"
+        );
+        Ok(Greeting { remote: Remote { ranks }, acquaintance, channels })
+    }
+
+    /// Every rank, in their order.
+    async fn all(&self, address: &Address) -> Result<Vec<Met>, FetchError> {
+        let mut greetings = JoinSet::new();
+        let ranks = address.rank_count();
+        for (index, at) in address.ranks().enumerate() {
+            let (greeter, at) = (self.clone(), at.clone());
+            greetings.spawn(async move {
+                Ok::<_, FetchError>((index, greeter.rank(&at, index, ranks).await?))
+            });
+        }
+        let mut met = BTreeMap::new();
+        while let Some(greeted) = greetings.join_next().await {
+            let (index, rank) = greeted.map_err(|_| FetchError::Stopped)??;
+            met.insert(index, rank);
+        }
+        let met: Vec<Met> = met.into_values().collect();
+        check_lives(&met, address)?;
+        Ok(met)
+    }
+
+    /// One rank, at the first of its name's addresses that answers.
+    async fn rank(&self, at: &RankAddress, index: usize, ranks: usize) -> Result<Met, FetchError> {
+        let mut refused = FetchError::NotLoopback { address: name(at) };
+        for target in resolve(at).await? {
+            match self.dial(at, target, index, ranks).await {
+                Err(why @ FetchError::Control { .. }) => refused = why,
+                ended => return ended,
+            }
+        }
+        Err(refused)
+    }
+
+    async fn dial(
+        &self,
+        at: &RankAddress,
+        target: SocketAddr,
+        index: usize,
+        ranks: usize,
+    ) -> Result<Met, FetchError> {
+        let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
+        let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
+        let hello = hello(Role::Decode, &self.handshake).map_err(|why| failed(why.into()))?;
+        let known = |agent| self.known.get(&agent).map(|rank| Arc::clone(&rank));
+        let dialled = control::dial(stream, &hello, &self.handshake, known).await;
+        let opened = match dialled.map_err(failed)? {
+            Dialled::Known(rank) => return Ok(Met { rank, channel: None }),
+            Dialled::Opened(opened) => opened,
+        };
+        compatible(&self.handshake, &opened.theirs)?;
+        check_place(&opened.theirs, index, ranks).map_err(failed)?;
+        let theirs = opened.theirs.clone();
+        let commands = self.commands.upgrade().ok_or(FetchError::Stopped)?;
+        let rank = Arc::new(RemoteRank::new(&theirs));
+        Ok(Met { rank, channel: Some((Fresh::new(*opened, commands), theirs)) })
+    }
+}
+
+impl RemoteRank {
+    fn new(theirs: &Handshake) -> Self {
+        let nothing = || BlockTable { first_token: 0, ids: [].into() };
+        let layout = theirs.layout.clone();
+        let no_blocks = layout.groups.iter().map(|_| nothing()).collect();
+        let peer = Peer { engine: theirs.engine, agent: theirs.agent };
+        Self { peer, layout, no_blocks }
+    }
+}
+
+/// The rank must be the one that the parameters call so: its share of every layer hangs on it.
+fn check_place(theirs: &Handshake, index: usize, count: usize) -> Result<(), ControlError> {
+    let (rank, ranks) = (theirs.rank.0, theirs.ranks);
+    if (rank as usize, ranks as usize) == (index, count) {
+        return Ok(());
+    }
+    Err(ControlError::Place { rank, ranks, index, count })
+}
+
+/// All ranks must be of one life of the engine.
+fn check_lives(met: &[Met], address: &Address) -> Result<(), FetchError> {
+    for (met_here, at) in met.iter().zip(address.ranks()) {
+        let (first, other) = (met[0].rank.peer.engine, met_here.rank.peer.engine);
+        if first != other {
+            let why = ControlError::Lives { first: first.0, other: other.0 };
+            return Err(FetchError::Control { address: name(at), why: why.into() });
+        }
+    }
+    Ok(())
+}
+
+/// The address as people write it.
+fn name(at: &RankAddress) -> String {
+    format!("{}:{}", at.host, at.port)
+}
+
+/// The addresses that stay on this host: peers do not prove who they are yet.
+async fn resolve(at: &RankAddress) -> Result<Vec<SocketAddr>, FetchError> {
+    let found = within("address", lookup_host((at.host.as_str(), at.port))).await;
+    let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
+    let local: Vec<_> = found.map_err(failed)?.filter(|found| found.ip().is_loopback()).collect();
+    if local.is_empty() {
+        return Err(FetchError::NotLoopback { address: name(at) });
+    }
+    Ok(local)
+}
+
+async fn within<T>(
+    what: &'static str,
+    work: impl Future<Output = std::io::Result<T>>,
+) -> Result<T, ControlError> {
+    let done = timeout(control::HANDSHAKE, work).await;
+    Ok(done.map_err(|_| ControlError::Late { what })??)
+}
+
+fn card(theirs: &Handshake) -> Result<Card, FetchError> {
+    let card = theirs.cards.iter().find(|card| card.provider == TCP);
+    let card = card.ok_or(FetchError::NoProvider)?;
+    let address = card.address.clone();
+    Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
+}

@@ -37,7 +37,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "planner", run: planner::spoiled },
     Target { name: "layout_json", run: planner::json },
     Target { name: "config_json", run: config::config },
@@ -51,6 +51,7 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "handshake", run: connector::handshake },
     Target { name: "worker", run: connector::worker },
     Target { name: "scheduler", run: connector::scheduler },
+    Target { name: "loads", run: connector::loads },
 ];
 
 /// The target of this name.

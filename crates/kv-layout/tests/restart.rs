@@ -1,5 +1,5 @@
 //! Where a decode engine goes on after a failed load, against a search by hand.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 
 use std::ops::Range;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ::connector::params::Address;
+use ::connector::params::{Address, RankAddress};
 use ::connector::{
-    EngineEpoch, Finished, LeaseId, Nonce, PromptDigest, Rank, RequestId, Scheduler,
+    EngineEpoch, Finished, LeaseId, Nonce, Order, Outcome, PromptDigest, Rank, RequestId, Scheduler,
 };
 use kv_layout::BlockTable;
 
@@ -32,15 +32,16 @@ pub fn scheduler(input: &[u8]) {
         assert_eq!(scheduler.leases(), live.len());
     }
     for (lease, ranks) in live {
-        let last = ranks.iter().filter(|rank| scheduler.freed(&lease, Rank(**rank))).count();
-        assert_eq!(last, 1);
+        ranks.iter().for_each(|rank| scheduler.freed(&lease, Rank(*rank)));
+        assert_eq!(scheduler.poll_outcome(), Some(Outcome::Freed(lease)));
     }
     assert_eq!(scheduler.leases(), 0);
 }
 
 fn make() -> Option<Scheduler> {
-    let (engine_id, host) = ("p".to_owned(), "h".to_owned());
-    let address = Address { engine_id, host, port: 1, tp_size: RANKS };
+    let rank = |_| RankAddress { host: "h".to_owned(), port: 1 };
+    let others = (1..RANKS).map(rank).collect();
+    let address = Address { engine_id: "p".to_owned(), tp_size: RANKS, first: rank(0), others };
     Scheduler::new(EngineEpoch(1), address).ok()
 }
 
@@ -61,8 +62,10 @@ fn finish(
     };
     let granted = scheduler.finish(finished);
     assert_eq!(granted.is_ok(), fits);
-    if let Ok((lease, params)) = granted {
-        assert_eq!((&lease.id, &params.lease, params.tokens), (&id, &id, valid));
+    if let Ok(params) = granted {
+        let order = scheduler.poll_order();
+        assert!(matches!(order, Some(Order::Keep(lease)) if lease.id == id));
+        assert_eq!((&params.lease, params.tokens), (&id, valid));
         live.push((id, (0..RANKS).collect()));
     }
 }
@@ -85,7 +88,8 @@ fn freed(
         live[at].1.remove(&rank);
         live[at].1.is_empty()
     });
-    assert_eq!(scheduler.freed(&id, Rank(rank)), last);
+    scheduler.freed(&id, Rank(rank));
+    assert_eq!(scheduler.poll_outcome(), last.then_some(Outcome::Freed(id)));
     if let Some(at) = at.filter(|_| last) {
         live.remove(at);
     }

@@ -2,7 +2,7 @@
 
 use ::connector::handshake::{DataCard, Handshake, compatible};
 use ::connector::params::HandoffParams;
-use ::connector::{AgentEpoch, EngineEpoch, codec};
+use ::connector::{AgentEpoch, EngineEpoch, Rank, codec};
 use kv_layout::{CacheLayout, DType};
 use serde_json::{Value, json};
 
@@ -100,6 +100,8 @@ fn ours(from: &mut Bytes<'_>) -> Option<Handshake> {
     Some(Handshake {
         engine: EngineEpoch(1),
         agent: AgentEpoch(2),
+        rank: Rank(0),
+        ranks: 1,
         model: "m".to_owned(),
         revision: String::new(),
         dtype: DType::Bf16,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::connector::message::{Answer, Body, Grant, Message, Request};
+use ::connector::params::{Address, RankAddress};
 use ::connector::{
-    Action, AgentEpoch, Bounds, ClaimId, Counts, EngineEpoch, Event, Input, Lease, LeaseId, Nonce,
-    Peer, PromptDigest, Rank, ReadToken, RequestId, Start, Worker,
+    Acquaintance, Action, AgentEpoch, Bounds, ClaimId, Counts, EngineEpoch, Event, Failure, Fetch,
+    Input, Lease, LeaseId, Nonce, Peer, PromptDigest, Rank, ReadFailure, ReadToken, RequestId,
+    Worker,
 };
 use kv_layout::BlockTable;
 
@@ -35,8 +37,12 @@ struct World {
     tokens: BTreeMap<ReadToken, bool>,
     /// Leases promised and not yet freed.
     leases: BTreeSet<LeaseId>,
-    /// Requests started and not yet ended; whether their reads may run.
+    /// Requests that are fetched and have not ended; whether they are offered and not read yet.
     requests: BTreeMap<ClaimId, bool>,
+    /// Reads that may touch blocks.
+    running: BTreeSet<(ClaimId, AgentEpoch)>,
+    /// Engines that are being greeted.
+    greeting: BTreeSet<Address>,
     inputs: u64,
     /// Who was asked what, and who asked, to be answered and to ask again.
     asked: VecDeque<(Peer, ClaimId)>,
@@ -53,6 +59,8 @@ pub fn worker(input: &[u8]) {
         tokens: BTreeMap::new(),
         leases: BTreeSet::new(),
         requests: BTreeMap::new(),
+        running: BTreeSet::new(),
+        greeting: BTreeSet::new(),
         inputs: 0,
         asked: VecDeque::new(),
         heard: VecDeque::new(),
@@ -71,10 +79,15 @@ pub fn worker(input: &[u8]) {
 impl World {
     fn step(&mut self, from: &mut Bytes<'_>) {
         self.due();
-        match from.below(12) {
+        match from.below(15) {
             0 | 1 => self.lease(from),
-            2 | 3 => self.start(from),
+            2 | 3 => self.fetch(from),
             4 => self.driver(from),
+            12 | 13 => self.greeted(from),
+            14 => {
+                let leaves = from.chance(3);
+                self.input(if leaves { Input::Withdraw } else { Input::Restored });
+            }
             5 => self.pass(from),
             6 => self.input(Input::PeerLost(agent(from))),
             7 => {
@@ -106,29 +119,61 @@ impl World {
         }
     }
 
-    fn start(&mut self, from: &mut Bytes<'_>) {
+    fn fetch(&mut self, from: &mut Bytes<'_>) {
         let Some(lease) = lease_id(engine(from), from) else { return };
         let Some(claim) = claim_id(lease, ME.engine, from) else { return };
-        let source = |from: &mut Bytes<'_>| (agent(from), ranks(from));
-        let sources = (0..from.below(4)).map(|_| source(from)).collect();
-        let prompt = prompt(from);
+        let (prompt, address) = (prompt(from), address(from));
         // One that is under way is ignored.
         self.requests.entry(claim.clone()).or_insert(false);
-        self.input(Input::Start(Start { claim, prompt, sources }));
+        self.input(Input::Fetch(Fetch { claim, prompt, address }));
     }
 
-    /// What the driver says of a request; of reads that do not run it says nothing.
-    fn driver(&mut self, from: &mut Bytes<'_>) {
-        let at = from.below(self.requests.len());
-        let Some((claim, reading)) = self.requests.iter_mut().nth(at) else { return };
-        let claim = claim.clone();
-        let input = match from.below(3) {
-            0 if *reading => Input::ReadsDone(claim),
-            1 if *reading => Input::ReadsFailed(claim),
-            _ => Input::Abort(claim),
+    /// A handshake has come to its end, or somebody says that one has.
+    fn greeted(&mut self, from: &mut Bytes<'_>) {
+        let address = address(from);
+        self.greeting.remove(&address);
+        let input = if from.chance(4) {
+            Input::NotGreeted { address, failure: Failure::Handshake }
+        } else {
+            let source = |from: &mut Bytes<'_>| (agent(from), ranks(from));
+            let sources = (0..from.below(4)).map(|_| source(from)).collect();
+            let acquaintance = Acquaintance { engine: engine(from), sources };
+            Input::Greeted { address, acquaintance }
         };
-        *reading &= matches!(input, Input::Abort(_));
         self.input(input);
+    }
+
+    /// What the driver says of a request, and of reads that run.
+    fn driver(&mut self, from: &mut Bytes<'_>) {
+        if from.chance(2)
+            && let Some((claim, peer)) = self.running.iter().nth(from.below(self.running.len()))
+        {
+            let (claim, peer) = (claim.clone(), *peer);
+            return self.read(claim, peer, from);
+        }
+        let at = from.below(self.requests.len());
+        let Some((claim, offered)) = self.requests.iter_mut().nth(at) else { return };
+        let claim = claim.clone();
+        if from.chance(3) || !std::mem::take(offered) {
+            return self.input(Input::Abort(claim));
+        }
+        let peers = (0..from.below(3)).map(|_| agent(from)).collect();
+        self.input(Input::Read { claim, peers });
+    }
+
+    fn read(&mut self, claim: ClaimId, peer: AgentEpoch, from: &mut Bytes<'_>) {
+        let how = match from.below(5) {
+            0 => return self.input(Input::Overdue(claim)),
+            1 => Err(ReadFailure::Transport),
+            2 => Err(ReadFailure::Refused),
+            _ => Ok(()),
+        };
+        self.ended(claim, peer, how);
+    }
+
+    fn ended(&mut self, claim: ClaimId, peer: AgentEpoch, how: Result<(), ReadFailure>) {
+        self.running.remove(&(claim.clone(), peer));
+        self.input(Input::ReadEnded { claim, peer, how });
     }
 
     fn pass(&mut self, from: &mut Bytes<'_>) {
@@ -199,8 +244,15 @@ impl World {
                 Action::Revoke { token } => {
                     assert_eq!(self.tokens.insert(token, true), Some(false), "revoked once");
                 }
-                Action::StopReads { claim } => {
-                    assert_eq!(self.requests.get(&claim), Some(&true), "stopped while it runs");
+                Action::Greet { address } => {
+                    assert!(self.greeting.insert(address), "one handshake at a time");
+                }
+                Action::Read { claim, peer } => {
+                    assert!(self.requests.contains_key(&claim), "read while it is wanted");
+                    assert!(self.running.insert((claim, peer)), "one read of a rank at a time");
+                }
+                Action::Cancel { claim, peer } => {
+                    assert!(self.running.contains(&(claim, peer)), "cancelled while it runs");
                 }
             }
         }
@@ -225,7 +277,13 @@ impl World {
                 assert_eq!(self.requests.insert(claim, true), Some(false), "offered once");
             }
             Event::Received { claim } | Event::Failed { claim, .. } | Event::Released { claim } => {
-                assert_eq!(self.requests.remove(&claim), Some(false), "ended once, not reading");
+                assert!(self.requests.remove(&claim).is_some(), "ended once");
+                let runs = self.running.iter().any(|(of, _)| *of == claim);
+                assert!(!runs, "ended while a read may touch its blocks");
+            }
+            Event::Withdrawn => {
+                let held = self.leases.len() + self.tokens.len() + self.requests.len();
+                assert_eq!(held, 0, "withdrawn while something is held");
             }
         }
     }
@@ -238,15 +296,15 @@ impl World {
         assert!(early as u64 <= self.inputs);
     }
 
-    /// The reads fail, the peers are lost, what is to be revoked is, and time passes.
+    /// The reads stop, the peers are lost, what is to be revoked is, and time passes.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.due();
-            for (claim, reading) in self.requests.clone() {
-                if reading {
-                    self.requests.insert(claim.clone(), false);
-                    self.input(Input::ReadsFailed(claim));
-                }
+            for (claim, peer) in self.running.clone() {
+                self.ended(claim, peer, Err(ReadFailure::Stopped));
+            }
+            for address in std::mem::take(&mut self.greeting) {
+                self.input(Input::NotGreeted { address, failure: Failure::Handshake });
             }
             AGENTS.iter().for_each(|agent| self.input(Input::PeerLost(AgentEpoch(*agent))));
             for token in self.tokens.clone().into_keys() {
@@ -255,8 +313,8 @@ impl World {
             self.now = self.now.saturating_add(Duration::from_secs(1300));
             self.due();
         }
-        let Counts { refused, misdirected, .. } = self.worker.counts();
-        let rest = Counts { refused, misdirected, ..Counts::default() };
+        let Counts { refused, misdirected, engines, .. } = self.worker.counts();
+        let rest = Counts { refused, misdirected, engines, ..Counts::default() };
         assert_eq!(self.worker.counts(), rest, "a leak");
         assert_eq!(self.worker.poll_timeout(), None, "a timer of nothing");
     }
@@ -270,6 +328,11 @@ fn remember(list: &mut VecDeque<(Peer, ClaimId)>, new: (Peer, ClaimId)) {
 
 fn agent(from: &mut Bytes<'_>) -> AgentEpoch {
     AgentEpoch(from.pick(&AGENTS))
+}
+
+fn address(from: &mut Bytes<'_>) -> Address {
+    let first = RankAddress { host: "h".to_owned(), port: from.pick(&[1, 2, 3]) };
+    Address { engine_id: "p".to_owned(), tp_size: 1, first, others: Vec::new() }
 }
 
 fn engine(from: &mut Bytes<'_>) -> EngineEpoch {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use kv_layout::Kind;
 use kvferry::connector::params::{Address, HandoffParams, RankAddress};
-use kvferry::connector::{EngineEpoch, Finished, LeaseId, Nonce, Rank, RequestId, Scheduler};
+use kvferry::connector::{
+    EngineEpoch, Finished, LeaseId, Nonce, Order, Rank, RequestId, Scheduler,
+};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -78,7 +80,10 @@ impl Pair {
             let scheduler = Arc::clone(&scheduler);
             move |rank: Rank, word| match word {
                 FromWorker::Freed { lease } => {
-                    lock(&scheduler).freed(&lease, rank);
+                    let mut scheduler = lock(&scheduler);
+                    scheduler.freed(&lease, rank);
+                    // The ranks have pools of their own, and know themselves what is free.
+                    let _ = scheduler.poll_outcome();
                     None
                 }
                 other => Some(other),
@@ -130,8 +135,12 @@ impl Pair {
             prompt,
             tables: shapes.of(Role::Prefill).tables(tokens).into(),
         };
-        let (lease, params) = lock(&self.scheduler).finish(finished).map_err(failed)?;
-        Ok((lease.id, params))
+        let mut scheduler = lock(&self.scheduler);
+        let params = scheduler.finish(finished).map_err(failed)?;
+        match scheduler.poll_order() {
+            Some(Order::Keep(lease)) => Ok((lease.id, params)),
+            other => Err(failed(format!("the scheduler orders {other:?}"))),
+        }
     }
 
     /// Has the request's bytes checked once more, and its blocks given back.

@@ -28,11 +28,22 @@ impl Fetches {
     }
 
     pub(crate) fn fetch(&mut self, now: Time, fetch: Fetch, out: &mut Outbox) {
-        if self.receives.knows(&fetch.claim) || self.peers.waits(&fetch.claim) {
-            return;
+        if !self.knows(&fetch.claim) {
+            let asked = self.peers.ask(now, fetch, out);
+            self.asked(now, asked, out);
         }
-        let asked = self.peers.ask(now, fetch, out);
-        self.asked(now, asked, out);
+    }
+
+    /// Refuses a request while there is no memory for it. One that is under way ends by itself.
+    pub(crate) fn refuse(&self, claim: &ClaimId, out: &mut Outbox) {
+        if !self.knows(claim) {
+            let (claim, failure) = (claim.clone(), Failure::Withdrawn);
+            out.events.push_back(Event::Failed { claim, failure });
+        }
+    }
+
+    fn knows(&self, claim: &ClaimId) -> bool {
+        self.receives.knows(claim) || self.peers.waits(claim)
     }
 
     pub(crate) fn greeted(

@@ -1,7 +1,7 @@
 use crate::bounds::{Bounds, BoundsError, Time};
 use crate::fetches::Fetches;
 use crate::ids::{Peer, Rank};
-use crate::io::{Action, Event, Failure, Fetch, Input, Outbox};
+use crate::io::{Action, Event, Fetch, Input, Outbox};
 use crate::message::{Body, Message};
 use crate::sends::Sends;
 
@@ -106,11 +106,11 @@ impl Worker {
     }
 
     fn fetch(&mut self, fetch: Fetch) {
-        if self.memory == Memory::Present {
-            return self.fetches.fetch(self.now, fetch, &mut self.out);
+        let (now, out) = (self.now, &mut self.out);
+        match self.memory {
+            Memory::Present => self.fetches.fetch(now, fetch, out),
+            Memory::Leaving | Memory::Gone => self.fetches.refuse(&fetch.claim, out),
         }
-        let (claim, failure) = (fetch.claim, Failure::Withdrawn);
-        self.out.events.push_back(Event::Failed { claim, failure });
     }
 
     fn withdraw(&mut self) {

@@ -70,7 +70,7 @@ impl Plan {
     /// Bytes over all copies.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.copies().map(BlockCopy::bytes).sum()
+        self.copies().map(BlockCopy::bytes).fold(0, u64::saturating_add)
     }
 
     /// The copies from all ranks.

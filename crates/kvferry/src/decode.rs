@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use connector::{ClaimId, Counts, Fetch, Offer, PromptDigest, RemotePrefill, RequestId};
-use kv_layout::{BlockTable, CacheLayout, Holding, Plan, Span, Target, plan};
+use kv_layout::{BlockTable, Plan, Span};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
@@ -18,13 +18,11 @@ use crate::{Config, Engine, FetchError, StartError};
 /// blocks.
 pub struct Decode {
     agent: Arc<Agent>,
-    layouts: Arc<[CacheLayout]>,
 }
 
 /// A claimed lease, kept alive until it is received or dropped.
 pub struct Offered {
     agent: Arc<Agent>,
-    layouts: Arc<[CacheLayout]>,
     remote: Arc<Remote>,
     guard: Guard,
     offers: Vec<Offer>,
@@ -51,7 +49,7 @@ impl Decode {
     /// [`StartError`]: the memory or the bounds cannot be used.
     pub fn start(config: &Config, engine: &Engine) -> Result<Self, StartError> {
         let agent = Arc::new(Agent::start(config, engine, None)?);
-        Ok(Self { agent, layouts: Arc::clone(&engine.layouts) })
+        Ok(Self { agent })
     }
 
     /// Claims the blocks that `params` (the JSON of `kv_transfer_params`) lead to, for a
@@ -78,14 +76,7 @@ impl Decode {
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
         let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
-        Ok(Offered {
-            agent: Arc::clone(&self.agent),
-            layouts: Arc::clone(&self.layouts),
-            remote,
-            guard,
-            offers,
-            valid: prompt.valid,
-        })
+        Ok(Offered { agent: Arc::clone(&self.agent), remote, guard, offers, valid: prompt.valid })
     }
 
     /// What the agent holds now; all 0 once it has stopped.
@@ -130,21 +121,18 @@ impl Offered {
     }
 
     fn plan(&self, tables: &[BlockTable], resume_at: u64) -> Result<Plan, FetchError> {
-        let sources: Vec<Holding<'_>> =
-            self.remote.ranks.iter().map(|rank| self.holding(rank)).collect();
-        let ranks: Vec<&CacheLayout> = self.layouts.iter().collect();
-        let rank = self.agent.handshake.rank.0 as usize;
-        let target = Target { ranks: &ranks, rank, tables, hits: &[] };
-        Ok(plan(&sources, target, Span { valid: self.valid, resume_at })?)
+        let sources: Vec<&[BlockTable]> =
+            self.remote.ranks.iter().map(|rank| self.source(rank)).collect();
+        let span = Span { valid: self.valid, resume_at };
+        Ok(self.remote.planner.plan(&sources, tables, &[], span)?)
     }
 
     fn offer(&self, rank: &RemoteRank) -> Option<&Offer> {
         self.offers.iter().find(|offer| offer.peer == rank.peer.agent)
     }
 
-    fn holding<'a>(&'a self, rank: &'a RemoteRank) -> Holding<'a> {
-        let tables = self.offer(rank).map_or(&rank.no_blocks[..], |offer| &offer.tables[..]);
-        Holding { layout: &rank.layout, tables }
+    fn source<'a>(&'a self, rank: &'a RemoteRank) -> &'a [BlockTable] {
+        self.offer(rank).map_or(&rank.no_blocks[..], |offer| &offer.tables[..])
     }
 
     /// What to read from each rank that has offered something. The plan reads no other, since

@@ -55,7 +55,9 @@ fn d_withdraws_when_the_last_read_has_ended() {
     d.handle(secs(0), Input::Read { claim: claim.clone(), peers: [P.agent].into() });
     events(&mut d);
     d.handle(secs(1), Input::Withdraw);
-    assert_eq!(events(&mut d), []);
+    let again = Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) };
+    d.handle(secs(1), Input::Fetch(again));
+    assert_eq!(events(&mut d), [], "not even where it is asked for again");
     let how = Err(ReadFailure::Stopped);
     d.handle(secs(2), Input::ReadEnded { claim: claim.clone(), peer: P.agent, how });
     let failed = Event::Failed { claim, failure: Failure::Withdrawn };

@@ -8,7 +8,7 @@ use connector::handshake::{Handshake, compatible};
 use connector::params::{Address, RankAddress};
 use connector::{Acquaintance, AgentEpoch, Peer, counterparts};
 use dashmap::DashMap;
-use kv_layout::{BlockTable, CacheLayout, readers};
+use kv_layout::{BlockTable, CacheLayout, Planner, readers};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -38,6 +38,8 @@ pub(super) struct Greeter {
 pub(crate) struct Remote {
     /// All of its ranks, in their order.
     pub(crate) ranks: Vec<Arc<RemoteRank>>,
+    /// Plans what this rank reads of them.
+    pub(crate) planner: Planner,
 }
 
 /// One rank of it, as it described itself.
@@ -88,8 +90,9 @@ impl Greeter {
         let met = self.all(address).await?;
         let theirs: Vec<&CacheLayout> = met.iter().map(|met| &met.rank.layout).collect();
         let ours: Vec<&CacheLayout> = self.layouts.iter().collect();
-        let readers = readers(&theirs, &ours)?;
-        let spoken_to = counterparts(&readers, ours.len(), self.handshake.rank);
+        let rank = self.handshake.rank;
+        let planner = Planner::new(&theirs, &ours, rank.0 as usize)?;
+        let spoken_to = counterparts(&readers(&theirs, &ours)?, ours.len(), rank);
         let engine = met.first().map(|met| met.rank.peer.engine).ok_or(FetchError::Stopped)?;
         let mut acquaintance = Acquaintance { engine, sources: BTreeMap::new() };
         let (mut ranks, mut channels) = (Vec::new(), Vec::new());
@@ -111,7 +114,7 @@ impl Greeter {
             reason = "the only provider of this build",
             "prefill engine greeted"
         );
-        Ok(Greeting { remote: Remote { ranks }, acquaintance, channels })
+        Ok(Greeting { remote: Remote { ranks, planner }, acquaintance, channels })
     }
 
     /// Every rank, in their order.

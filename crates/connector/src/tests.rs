@@ -5,6 +5,7 @@ mod codec;
 mod counterparts;
 mod digest;
 mod handshake;
+mod idle;
 mod loads;
 mod pair;
 mod params;

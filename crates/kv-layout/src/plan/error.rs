@@ -244,6 +244,7 @@ pub enum PlanError {
 
 impl PlanError {
     /// Whether both engines are sound and only this pair of shapes cannot exchange a KV cache.
+    /// Each of these limits has a page in `docs/limits`.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Opaque { .. } | Self::Interleave { .. })

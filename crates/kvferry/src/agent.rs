@@ -16,10 +16,11 @@ use strided::BlockCopy;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use transport::session::{Channel, Hello, Role, VERSIONS};
+use transport::session::{Channel, Greeting, Hello, Role, Secret, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Card, ConnectError, Endpoint};
 
+use crate::reach::Reach;
 use crate::{Config, Engine, FetchError, StartError};
 pub(crate) use driver::{FreedLease, granted};
 use links::Link;
@@ -78,7 +79,10 @@ pub(crate) struct Agent {
     pub(crate) handshake: Handshake,
     /// Where what must still be said is said, also from outside of it.
     pub(crate) runtime: Handle,
+    /// Where a decode agent may connect.
+    pub(crate) reach: Reach,
     role: Role,
+    secret: Option<Arc<Secret>>,
     _driver: AbortOnDrop,
 }
 
@@ -96,6 +100,7 @@ impl Agent {
         let me = Peer { engine: epoch, agent: AgentEpoch(random_u64()?) };
         let data = SocketAddr::new(config.listen.ip(), 0);
         let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
+        tcp.secret.clone_from(&config.secret);
         tcp.streams = config.streams.unwrap_or(tcp.streams);
         let mut endpoint = TcpEndpoint::bind(tcp)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
@@ -105,11 +110,28 @@ impl Agent {
         let layout = engine.layout()?;
         let driver = driver::Driver::new(worker, Box::new(endpoint), layout, config, freed);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        Ok(Self { commands, handshake, runtime: Handle::current(), role, _driver: driver })
+        Ok(Self {
+            commands,
+            handshake,
+            runtime: Handle::current(),
+            reach: Reach::new(config),
+            role,
+            secret: config.secret.clone(),
+            _driver: driver,
+        })
+    }
+
+    /// The first words on a new channel.
+    pub(crate) fn greeting(&self) -> std::io::Result<Greeting> {
+        let (hello, secret) = (self.hello()?, self.secret.clone());
+        Ok(match self.role {
+            Role::Decode => Greeting::dialler(hello, secret),
+            _ => Greeting::listener(hello, secret),
+        })
     }
 
     /// The hello of a new channel, with randomness of its own.
-    pub(crate) fn hello(&self) -> std::io::Result<Hello> {
+    fn hello(&self) -> std::io::Result<Hello> {
         Ok(Hello {
             versions: VERSIONS,
             role: self.role,
@@ -119,6 +141,7 @@ impl Agent {
             engine: self.handshake.engine.0,
             agent: AgentId(self.handshake.agent.0),
             random: random()?,
+            proves: false,
         })
     }
 

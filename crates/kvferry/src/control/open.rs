@@ -1,16 +1,20 @@
 //! From a fresh socket to a known peer.
 
+use std::net::SocketAddr;
+
 use connector::handshake::{Handshake, HandshakeError, MAX_BODY, compatible};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+use transport::session::{Greeting, HELLO_LEN, Hello, Step};
 
 use super::{ControlError, HANDSHAKE, Inbound, Outbound};
 
 /// A control channel whose other end is known.
 pub(crate) struct Opened {
     pub(crate) theirs: Handshake,
+    /// Where it was reached or came from.
+    pub(crate) at: SocketAddr,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
 }
@@ -18,19 +22,17 @@ pub(crate) struct Opened {
 /// Opens a channel as the side that connected.
 pub(crate) async fn dial(
     stream: TcpStream,
-    hello: &Hello,
+    greeting: Greeting,
     ours: &Handshake,
 ) -> Result<Opened, ControlError> {
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
-        stream.write_all(&hello.encode()).await?;
-        let greeting = read_hello(&mut stream).await?;
-        check(&greeting, Role::Prefill)?;
+        let hello = greet(&mut stream, greeting).await?;
         write_body(&mut stream, ours).await?;
         let theirs = read_body(&mut stream).await?;
-        same_peer(&greeting, &theirs)?;
-        Ok(opened(stream, theirs))
+        same_peer(&hello, &theirs)?;
+        opened(stream, theirs)
     })
     .await
 }
@@ -38,21 +40,19 @@ pub(crate) async fn dial(
 /// Opens a channel as the side that was connected to. Says nothing before a proper hello.
 pub(crate) async fn accept(
     stream: TcpStream,
-    hello: &Hello,
+    greeting: Greeting,
     ours: &Handshake,
 ) -> Result<Opened, ControlError> {
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
-        let greeting = read_hello(&mut stream).await?;
-        stream.write_all(&hello.encode()).await?;
-        check(&greeting, Role::Decode)?;
+        let hello = greet(&mut stream, greeting).await?;
         let theirs = read_body(&mut stream).await?;
-        same_peer(&greeting, &theirs)?;
+        same_peer(&hello, &theirs)?;
         // Also to a peer that does not match: it can then say why on its side.
         write_body(&mut stream, ours).await?;
         compatible(ours, &theirs)?;
-        Ok(opened(stream, theirs))
+        opened(stream, theirs)
     })
     .await
 }
@@ -63,22 +63,31 @@ async fn within(
     timeout(HANDSHAKE, opening).await.unwrap_or(Err(ControlError::Slow))
 }
 
-async fn read_hello(stream: &mut TcpStream) -> Result<Hello, ControlError> {
+/// Gets to know the peer. Any stream will do: one that encrypts goes around the socket before.
+async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut greeting: Greeting,
+) -> Result<Hello, ControlError> {
     let mut bytes = [0; HELLO_LEN];
-    stream.read_exact(&mut bytes).await?;
-    Ok(Hello::decode(&bytes)?)
-}
-
-fn check(theirs: &Hello, role: Role) -> Result<(), ControlError> {
-    theirs.agree(&VERSIONS)?;
-    if theirs.role == role && theirs.channel == Channel::Control {
-        Ok(())
-    } else {
-        Err(ControlError::Part)
+    loop {
+        match greeting.step()? {
+            Step::Say(word) => stream.write_all(&word).await?,
+            Step::Hear(len) => {
+                let heard = &mut bytes[..len];
+                stream.read_exact(heard).await.map_err(|why| {
+                    greeting.broken_off(why.kind()).map_or_else(|| why.into(), ControlError::from)
+                })?;
+                greeting.hear(heard)?;
+            }
+            Step::Known(known) => {
+                stream.write_all(&known.last_word).await?;
+                return Ok(known.hello);
+            }
+        }
     }
 }
 
-/// Whatever will prove the hello's identity must prove that of the body.
+/// What has proved the hello's identity must prove that of the body.
 fn same_peer(hello: &Hello, body: &Handshake) -> Result<(), ControlError> {
     let named = [("engine", hello.engine, body.engine.0), ("agent", hello.agent.0, body.agent.0)];
     match named.into_iter().find(|(_, hello, body)| hello != body) {
@@ -106,7 +115,8 @@ async fn read_body(stream: &mut TcpStream) -> Result<Handshake, ControlError> {
     Ok(Handshake::from_json(&body)?)
 }
 
-fn opened(stream: TcpStream, theirs: Handshake) -> Opened {
+fn opened(stream: TcpStream, theirs: Handshake) -> Result<Opened, ControlError> {
+    let at = stream.peer_addr()?;
     let (read, write) = stream.into_split();
-    Opened { theirs, inbound: Inbound::new(read), outbound: Outbound::new(write) }
+    Ok(Opened { theirs, at, inbound: Inbound::new(read), outbound: Outbound::new(write) })
 }

@@ -43,7 +43,7 @@ pub(super) async fn engine(
         remote.ranks.push(RemoteRank::new(peer, layout.clone()));
         let Some(readers) = spoken_to.get(&index) else { continue };
         // Whoever only tells a rank that it may free never reads it.
-        let card = if readers.is_empty() { None } else { Some(card(&opened.theirs)?) };
+        let card = if readers.is_empty() { None } else { Some(card(agent, &opened)?) };
         let attached = agent::attach(&agent.commands, opened, card).await;
         let (connected, closed) = attached.ok_or(FetchError::Stopped)?;
         connected?;
@@ -125,9 +125,9 @@ async fn rank(
 ) -> Result<Opened, FetchError> {
     let targets = match target {
         Some(target) => vec![target],
-        None => resolve(at).await?,
+        None => resolve(agent, at).await?,
     };
-    let mut refused = FetchError::NotLoopback { address: name(at) };
+    let mut refused = FetchError::Nowhere { address: name(at) };
     for target in targets {
         match greet(agent, at, target).await {
             Err(why @ FetchError::Control { .. }) => refused = why,
@@ -140,8 +140,8 @@ async fn rank(
 async fn greet(agent: &Agent, at: &RankAddress, target: SocketAddr) -> Result<Opened, FetchError> {
     let failed = |why: ControlError| FetchError::Control { address: name(at), why };
     let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
-    let hello = agent.hello().map_err(|why| failed(why.into()))?;
-    let opened = control::dial(stream, &hello, &agent.handshake).await.map_err(failed)?;
+    let greeting = agent.greeting().map_err(|why| failed(why.into()))?;
+    let opened = control::dial(stream, greeting, &agent.handshake).await.map_err(failed)?;
     compatible(&agent.handshake, &opened.theirs)?;
     Ok(opened)
 }
@@ -151,15 +151,21 @@ pub(super) fn name(at: &RankAddress) -> String {
     format!("{}:{}", at.host, at.port)
 }
 
-/// The addresses that stay on this host: peers do not prove who they are yet.
-pub(super) async fn resolve(at: &RankAddress) -> Result<Vec<SocketAddr>, FetchError> {
+/// The addresses of a rank that this side may connect to, of which there is at least one.
+pub(super) async fn resolve(
+    agent: &Agent,
+    at: &RankAddress,
+) -> Result<Vec<SocketAddr>, FetchError> {
     let found = within("address", lookup_host((at.host.as_str(), at.port))).await;
     let found = found.map_err(|why| FetchError::Control { address: name(at), why })?;
-    let local: Vec<_> = found.filter(|found| found.ip().is_loopback()).collect();
-    if local.is_empty() {
-        return Err(FetchError::NotLoopback { address: name(at) });
+    let (mut targets, mut refused) = (Vec::new(), FetchError::Nowhere { address: name(at) });
+    for target in found {
+        match agent.reach.check(&name(at), target.ip()) {
+            Ok(()) => targets.push(target),
+            Err(why) => refused = why,
+        }
     }
-    Ok(local)
+    if targets.is_empty() { Err(refused) } else { Ok(targets) }
 }
 
 async fn within<T>(
@@ -170,9 +176,14 @@ async fn within<T>(
     Ok(done.map_err(|_| ControlError::Late { what })??)
 }
 
-fn card(theirs: &Handshake) -> Result<Card, FetchError> {
-    let card = theirs.cards.iter().find(|card| card.provider == TCP);
+/// Where the blocks of a peer are, if this side may go there.
+fn card(agent: &Agent, opened: &Opened) -> Result<Card, FetchError> {
+    let card = opened.theirs.cards.iter().find(|card| card.provider == TCP);
     let card = card.ok_or(FetchError::NoProvider)?;
-    let address = card.address.clone();
+    let address = match card.address.parse() {
+        Ok(address) => agent.reach.data(address, opened.at)?.to_string(),
+        // The provider says what is wrong with it.
+        Err(_) => card.address.clone(),
+    };
     Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
 }

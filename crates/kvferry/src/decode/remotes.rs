@@ -84,7 +84,7 @@ impl Remotes {
         address: &Address,
         engine: EngineEpoch,
     ) -> Result<Arc<Remote>, FetchError> {
-        let targets = resolve(&address.first).await?;
+        let targets = resolve(&self.agent, &address.first).await?;
         if let Some(known) = targets.iter().find_map(|target| self.known(*target, engine)) {
             return Ok(known);
         }
@@ -114,7 +114,7 @@ impl Remotes {
         address: &Address,
         targets: &[SocketAddr],
     ) -> Result<Arc<Remote>, FetchError> {
-        let mut refused = FetchError::NotLoopback { address: greet::name(&address.first) };
+        let mut refused = FetchError::Nowhere { address: greet::name(&address.first) };
         for target in targets {
             let entered = Entered::new(&self.cells, *target);
             let connect = greet::engine(&self.agent, &self.layouts, address, *target);

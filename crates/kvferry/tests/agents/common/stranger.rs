@@ -104,6 +104,7 @@ pub fn hello(role: Role, channel: Channel) -> [u8; HELLO_LEN] {
         engine: AGENT,
         agent,
         random: [7; 16],
+        proves: false,
     };
     hello.encode()
 }

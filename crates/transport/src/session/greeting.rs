@@ -59,9 +59,12 @@ pub enum GreetingError {
     /// What the peer said proves nothing.
     #[error("the peer has another secret than this side: give both the same")]
     Proof,
-    /// The peer hung up when it had heard this side's proof.
+    /// The peer says that this side's proof is none.
     #[error("the peer did not take this side's secret for its own: give both the same")]
     NotTaken,
+    /// The peer hung up before it was known.
+    #[error("the peer hung up before it said who it is: it is not kvferry, or has many callers")]
+    HungUp,
     /// The driver gave what was not asked for.
     #[error("{0} bytes of a greeting that were not asked for")]
     Unasked(usize),
@@ -78,6 +81,7 @@ impl GreetingError {
             | Self::Proof
             | Self::NotTaken => Class::Config,
             Self::Hello(_) | Self::Part { .. } => Class::Protocol,
+            Self::HungUp => Class::PeerLost,
             Self::Unasked(_) => Class::Bug,
         }
     }
@@ -99,7 +103,7 @@ enum State {
     AwaitProof(Met),
     Known(Known),
     /// The listener still answers, for the other side's sake.
-    Refuse(GreetingError),
+    Refuse(Vec<u8>, GreetingError),
     Over(GreetingError),
 }
 
@@ -127,10 +131,9 @@ impl Greeting {
     /// # Errors
     /// [`GreetingError`]: hang up.
     pub fn step(&mut self) -> Result<Step, GreetingError> {
-        let hello = || Step::Say(self.own.encode().to_vec());
         let (step, next) = match &mut self.state {
-            State::Begin => (hello(), State::AwaitHello),
-            State::Refuse(why) => (hello(), State::Over(why.clone())),
+            State::Begin => (Step::Say(self.own.encode().to_vec()), State::AwaitHello),
+            State::Refuse(word, why) => (Step::Say(std::mem::take(word)), State::Over(why.clone())),
             State::Say(word, met) => {
                 (Step::Say(std::mem::take(word)), State::AwaitProof(met.clone()))
             }
@@ -160,9 +163,8 @@ impl Greeting {
     /// What it means that hearing fails now in this way, where it means something.
     #[must_use]
     pub fn broken_off(&self, how: ErrorKind) -> Option<GreetingError> {
-        let said = matches!(self.state, State::AwaitProof(_)) && self.side == Side::Dialler;
         let hung_up = matches!(how, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
-        (said && hung_up).then_some(GreetingError::NotTaken)
+        (hung_up && self.side == Side::Dialler).then_some(GreetingError::HungUp)
     }
 
     fn met(&mut self, theirs: &[u8; HELLO_LEN]) -> Result<State, GreetingError> {
@@ -173,7 +175,7 @@ impl Greeting {
         if let Err(why) = self.fits(&hello) {
             return match self.side {
                 Side::Dialler => Err(why),
-                Side::Listener => Ok(State::Refuse(why)),
+                Side::Listener => Ok(State::Refuse(self.own.encode().to_vec(), why)),
             };
         }
         let own = self.own.encode();
@@ -208,7 +210,11 @@ impl Greeting {
     fn proved(&self, met: &Met, proof: &[u8]) -> Result<State, GreetingError> {
         let secret = self.secret.as_deref().ok_or(GreetingError::OnlyTheirs)?;
         if !met.transcript.proves(secret, self.side.other(), proof) {
-            return Err(GreetingError::Proof);
+            return match self.side {
+                Side::Listener => Ok(State::Refuse(NO_PROOF.to_vec(), GreetingError::Proof)),
+                Side::Dialler if proof == NO_PROOF => Err(GreetingError::NotTaken),
+                Side::Dialler => Err(GreetingError::Proof),
+            };
         }
         let last_word = match self.side {
             Side::Dialler => Vec::new(),
@@ -217,6 +223,10 @@ impl Greeting {
         Ok(State::Known(Known { hello: met.hello.clone(), last_word }))
     }
 }
+
+/// What a listener says instead of its proof when the dialler's is wrong, so that the dialler
+/// can tell another secret from a line that broke.
+const NO_PROOF: [u8; PROOF_LEN] = [0; PROOF_LEN];
 
 fn part(role: Role, channel: Channel) -> &'static str {
     match (role, channel) {

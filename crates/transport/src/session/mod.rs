@@ -29,7 +29,8 @@
 //! The hellos go in as they were on the wire. So a proof holds for these two agents, roles and
 //! channel and for this socket alone: the other side has added randomness of its own, and the
 //! labels tell the sides apart. Nothing else is said before, and a side with a secret never
-//! goes on with a peer that proves nothing.
+//! goes on with a peer that proves nothing. A listener answers a wrong proof with 32 zeros
+//! instead of its own, and hangs up.
 //!
 //! A [`Greeting`] is all of this without the socket, so blocking and async sockets share it.
 //! A stream that is to be encrypted is wrapped before its hello; nothing here would change.

@@ -135,7 +135,7 @@ fn a_stream_that_claims_to_be_another_agents_is_refused() {
         let mut socket = lie(&card, &own, &said);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        assert_eq!(answer, [], "{said:?}");
+        assert_eq!(answer, [0; PROOF_LEN], "{said:?}");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_replayed_stream_is_refused() {
     again.write_all(&recorded).unwrap();
     let mut answer = Vec::new();
     let _ = again.read_to_end(&mut answer);
-    assert_eq!(answer.len(), HELLO_LEN, "its hello and nothing else");
+    assert_eq!(answer.split_off(HELLO_LEN), [0; PROOF_LEN]);
 }
 
 /// A source without the secret can only say again what it hears.
@@ -228,7 +228,9 @@ fn nothing_is_heard_before_the_proof() {
     socket.write_all(&[&hello.encode()[..], &request, &[0; FRAME_LEN]].concat()).unwrap();
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
-    assert!(answer.len() <= HELLO_LEN, "{answer:?}");
+    // What lies behind the proof was not read, so the refusal may be lost with it.
+    assert!(answer.iter().skip(HELLO_LEN).all(|&byte| byte == 0), "{answer:?}");
+    assert!(answer.len() <= HELLO_LEN + PROOF_LEN, "{answer:?}");
 }
 
 /// Those who have proved something are in nobody's way, and nobody is in theirs.
@@ -273,4 +275,19 @@ fn addresses_beyond_this_host_need_a_secret() {
         let refused = reader.connect(&at(nowhere)).unwrap_err();
         assert!(matches!(refused, ConnectError::Address { .. }), "{refused}");
     }
+}
+
+/// Whatever answers a connection by ending it.
+#[test]
+fn a_source_that_says_nothing_is_told_apart() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mute = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; HELLO_LEN]).unwrap();
+    });
+    let card = Card { provider: "tcp", agent: SOURCE, address };
+    let why = "the peer hung up before it said who it is: it is not kvferry, or has many callers";
+    assert_eq!(refused(ours(), &card), cannot(&card, why));
+    mute.join().unwrap();
 }

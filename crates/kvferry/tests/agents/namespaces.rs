@@ -4,7 +4,6 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use crate::common::{BYTES, D, P, describe};
@@ -14,6 +13,7 @@ use kvferry::kv_layout::PageOrder;
 use kvferry::{Config, Prefill};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 const P_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 1);
 
@@ -67,8 +67,9 @@ fn ip(arguments: &str) -> Option<()> {
     command.status().ok()?.success().then_some(())
 }
 
-/// Offers a request from each of these places, one after the other.
-async fn prefill(params: Sender<Value>) {
+/// Offers a request from each of these places, one after the other. Stays until the other side
+/// has heard the end, which comes after the blocks are free.
+async fn prefill(params: Sender<Value>, mut received: Receiver<()>) {
     let at = |ip| SocketAddr::from((ip, 0));
     let without = Config { listen: at(P_ADDRESS), ..Config::default() };
     let pool = P::start(&Config::default(), PageOrder::Joint).await;
@@ -82,14 +83,15 @@ async fn prefill(params: Sender<Value>) {
     let everywhere = Config { listen: at(Ipv4Addr::UNSPECIFIED), advertise, ..proven() };
     for config in [exact, everywhere] {
         let mut p = P::start(&config, PageOrder::Joint).await;
-        params.send(p.offer(1).await).unwrap();
+        params.send(p.offer(1).await).await.unwrap();
         assert_eq!(p.freed(1).await, Why::Satisfied);
+        received.recv().await.unwrap();
         p.at_rest().await;
     }
 }
 
-async fn decode(params: Receiver<Value>) {
-    for params in params {
+async fn decode(mut params: Receiver<Value>, received: Sender<()>) {
+    while let Some(params) = params.recv().await {
         let port = &params["remote_port"];
         let unproven = D::start(&Config::default(), PageOrder::Joint);
         assert_eq!(
@@ -106,6 +108,7 @@ async fn decode(params: Receiver<Value>) {
         );
         let d = D::start(&listed("10.213.7.0/24"), PageOrder::Joint);
         assert_eq!(d.fetch(1, &params).await.unwrap(), BYTES);
+        received.send(()).await.unwrap();
         d.at_rest().await;
     }
 }
@@ -116,9 +119,9 @@ fn a_hand_off_between_two_hosts() {
         println!("skipped a_hand_off_between_two_hosts: no permission to make network namespaces");
         return;
     };
-    let (to_d, from_p) = channel();
-    let d = hosts.run(1, async move || decode(from_p).await);
-    let p = hosts.run(0, async move || prefill(to_d).await);
+    let ((params, offered), (received, heard)) = (channel(1), channel(1));
+    let d = hosts.run(1, async move || decode(offered, received).await);
+    let p = hosts.run(0, async move || prefill(params, heard).await);
     let ended = [p.join(), d.join()];
     assert!(ended.iter().all(Result::is_ok));
 }

@@ -1,4 +1,4 @@
-use std::io::ErrorKind;
+use std::io::ErrorKind::{self, BrokenPipe, ConnectionReset, UnexpectedEof};
 use std::sync::Arc;
 
 use super::proof::{Side, Transcript};
@@ -160,10 +160,10 @@ impl Greeting {
         Ok(())
     }
 
-    /// What it means that hearing fails now in this way, where it means something.
+    /// What it means that a step fails now in this way, where it means something.
     #[must_use]
     pub fn broken_off(&self, how: ErrorKind) -> Option<GreetingError> {
-        let hung_up = matches!(how, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
+        let hung_up = matches!(how, UnexpectedEof | ConnectionReset | BrokenPipe);
         (hung_up && self.side == Side::Dialler).then_some(GreetingError::HungUp)
     }
 

@@ -21,16 +21,18 @@ pub(super) fn greet(
     mut greeting: Greeting,
     deadline: Instant,
 ) -> Result<Known, GreetError> {
+    let meant = |greeting: &Greeting, why: io::Error| match greeting.broken_off(why.kind()) {
+        Some(meant) => GreetError::from(meant),
+        None => why.into(),
+    };
     let mut bytes = [0; HELLO_LEN];
     loop {
         match greeting.step()? {
             // A fresh socket has room for these few bytes.
-            Step::Say(word) => socket.write_all(&word)?,
+            Step::Say(word) => socket.write_all(&word).map_err(|why| meant(&greeting, why))?,
             Step::Hear(len) => {
                 let heard = &mut bytes[..len];
-                hear(socket, heard, deadline).map_err(|why| {
-                    greeting.broken_off(why.kind()).map_or_else(|| why.into(), GreetError::from)
-                })?;
+                hear(socket, heard, deadline).map_err(|why| meant(&greeting, why))?;
                 greeting.hear(heard)?;
             }
             Step::Known(known) => {

@@ -19,7 +19,7 @@ use strided::BlockCopy;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use transport::session::{Channel, Hello, Role, VERSIONS};
+use transport::session::{Channel, Greeting, Hello, Role, Secret, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Endpoint};
 
@@ -84,6 +84,8 @@ pub(crate) struct Agent {
     pub(crate) handshake: Arc<Handshake>,
     /// Where what must still be said is said, also from outside of it.
     pub(crate) runtime: Handle,
+    /// What it proves to its peers, if anything.
+    pub(crate) secret: Option<Arc<Secret>>,
     _driver: AbortOnDrop,
 }
 
@@ -101,6 +103,7 @@ impl Agent {
         let me = Peer { engine: epoch, agent: AgentEpoch(random_u64()?) };
         let data = SocketAddr::new(config.listen.ip(), 0);
         let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
+        tcp.secret.clone_from(&config.secret);
         tcp.streams = config.streams.unwrap_or(tcp.streams);
         let mut endpoint = TcpEndpoint::bind(tcp)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
@@ -109,12 +112,14 @@ impl Agent {
         let (commands, inbox) = mpsc::channel(QUEUE);
         let greeter = || {
             let (handshake, layouts) = (Arc::clone(&handshake), Arc::clone(&engine.layouts));
-            Box::new(Greetings::new(Greeter::new(handshake, layouts, commands.downgrade())))
+            let greeter = Greeter::new(config, handshake, layouts, commands.downgrade());
+            Box::new(Greetings::new(greeter))
         };
         let part = freed.map_or_else(|| Part::Decode(greeter()), Part::Prefill);
         let driver = Driver::new(worker, Box::new(endpoint), engine.layout()?, config, part);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        Ok(Self { commands, handshake, runtime: Handle::current(), _driver: driver })
+        let secret = config.secret.clone();
+        Ok(Self { commands, handshake, runtime: Handle::current(), secret, _driver: driver })
     }
 
     /// What the agent holds; `None` once it has stopped.
@@ -125,9 +130,13 @@ impl Agent {
     }
 }
 
-/// The hello of a new channel, with randomness of its own.
-pub(crate) fn hello(role: Role, ours: &Handshake) -> std::io::Result<Hello> {
-    Ok(Hello {
+/// The first words on a new control channel, with randomness of its own.
+pub(crate) fn greeting(
+    role: Role,
+    ours: &Handshake,
+    secret: Option<Arc<Secret>>,
+) -> std::io::Result<Greeting> {
+    let hello = Hello {
         versions: VERSIONS,
         role,
         channel: Channel::Control,
@@ -136,6 +145,11 @@ pub(crate) fn hello(role: Role, ours: &Handshake) -> std::io::Result<Hello> {
         engine: ours.engine.0,
         agent: AgentId(ours.agent.0),
         random: random()?,
+        proves: false,
+    };
+    Ok(match role {
+        Role::Decode => Greeting::dialler(hello, secret),
+        _ => Greeting::listener(hello, secret),
     })
 }
 

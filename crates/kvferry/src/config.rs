@@ -1,17 +1,30 @@
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use connector::Bounds;
 use connector::limits::MAX_BOUND;
+use connector::params::RankAddress;
+use transport::session::Secret;
 
-use crate::StartError;
+use crate::{AllowList, StartError};
 
 /// How an agent works; checked once, when it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where a prefill agent's control channel listens; port 0 lets the system choose. Its
-    /// data channels listen on another port of the same address.
+    /// data channels listen on another port of the same address. Loopback only, unless there
+    /// is a secret.
     pub listen: SocketAddr,
+    /// The host name or IP address by which decode agents reach a prefill agent; `None` is the
+    /// address of `listen`, which will not do where that is every address of the host.
+    pub advertise: Option<String>,
+    /// What all agents that talk to each other prove to have. Without one, an agent neither
+    /// listens nor connects beyond loopback.
+    pub secret: Option<Arc<Secret>>,
+    /// The only addresses that a decode agent may connect to, loopback included; `None` leaves
+    /// the choice to whoever makes the parameters of a hand-off.
+    pub allow: Option<AllowList>,
     /// How long each state of a hand-off may last.
     pub bounds: Bounds,
     /// A read that takes longer than this is given up and its peer cut off; more than 0, a day
@@ -25,6 +38,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            advertise: None,
+            secret: None,
+            allow: None,
             bounds: Bounds::default(),
             read_timeout: Duration::from_secs(30),
             streams: None,
@@ -40,6 +56,28 @@ impl Config {
         if read_timeout.is_zero() || read_timeout > MAX_BOUND {
             return Err(StartError::ReadTimeout { read_timeout });
         }
+        let address = self.listen.ip();
+        if self.secret.is_none() && !address.is_loopback() {
+            return Err(StartError::NotLoopback { address });
+        }
         Ok(())
     }
+
+    /// Where decode agents reach a prefill agent that listens at `listening`.
+    pub(crate) fn advertised(&self, listening: SocketAddr) -> Result<RankAddress, StartError> {
+        let host = self.advertise.clone().unwrap_or_else(|| listening.ip().to_string());
+        match host.parse::<IpAddr>() {
+            Ok(address) if address.to_canonical().is_unspecified() => {
+                Err(StartError::Unspecified { address })
+            }
+            Err(_) if !is_name(&host) => Err(StartError::Advertise { host }),
+            _ => Ok(RankAddress { host, port: listening.port() }),
+        }
+    }
+}
+
+/// Whether a text may be the name of a host; that there is one, only a peer can find out.
+fn is_name(host: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (1..=253).contains(&host.len()) && host.bytes().all(letter)
 }

@@ -1,4 +1,4 @@
-//! The control channel: a hello, a handshake body, then frames.
+//! The control channel: a greeting, a handshake body, then frames.
 
 mod frames;
 mod open;
@@ -7,6 +7,9 @@ pub(crate) use frames::{BEAT, Inbound, Outbound};
 pub(crate) use open::{Dialled, Opened, accept, dial};
 
 use std::time::Duration;
+
+use connector::Class;
+use transport::session::GreetingError;
 
 /// A peer says who it is within this time or is dropped; its name is resolved and its socket
 /// connected within the same time each.
@@ -64,12 +67,9 @@ pub enum ControlError {
     /// The peer keeps another model.
     #[error(transparent)]
     Mismatch(#[from] connector::handshake::Mismatch),
-    /// The peer is not kvferry, or of a version that does not meet ours.
-    #[error("the peer is not kvferry: {0}")]
-    Hello(#[from] transport::session::HelloError),
-    /// A peer in a part that cannot be used here.
-    #[error("the peer's part or channel is not what is expected here")]
-    Part,
+    /// The peer is not who it should be, or does not prove that it is.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
     /// The handshake body is not acceptable.
     #[error(transparent)]
     Handshake(#[from] connector::handshake::HandshakeError),
@@ -77,3 +77,18 @@ pub enum ControlError {
     #[error(transparent)]
     Frame(#[from] connector::codec::CodecError),
 }
+
+impl ControlError {
+    /// What to do about it.
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Self::Identity { .. } => Class::Protocol,
+            Self::Greeting(why) if why.class() == transport::Class::Config => Class::Config,
+            _ => Class::PeerLost,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "control/open_tests.rs"]
+mod tests;

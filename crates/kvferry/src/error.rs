@@ -14,11 +14,23 @@ use crate::control::ControlError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Others than this host could connect, and nobody has to prove who he is.
-    #[error("{address} is not a loopback address, and peers do not authenticate yet")]
+    /// Others than this host could connect, and nobody has to prove anything.
+    #[error("{address} is not a loopback address: listening there needs a secret")]
     NotLoopback {
         /// The address.
         address: std::net::IpAddr,
+    },
+    /// Every address of this host is listened on, and none would be told to a peer.
+    #[error("{address} leads no peer to this host: set `advertise` to its name or address")]
+    Unspecified {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// `advertise` cannot be looked up.
+    #[error("`advertise` of {host:?} is no host name or IP address: a port is none of it")]
+    Advertise {
+        /// The setting.
+        host: String,
     },
     /// The control channel's address cannot be listened on.
     #[error("cannot listen on {address}: {why}")]
@@ -138,11 +150,36 @@ pub enum FetchError {
         /// What went wrong.
         why: Arc<ControlError>,
     },
-    /// The way to the peer leaves this host, and peers do not authenticate yet.
-    #[error("{address} is not a loopback address, and peers do not authenticate yet")]
+    /// The way to the peer leaves this host, and nobody has to prove anything.
+    #[error("{address} is not a loopback address: connecting there needs a secret")]
     NotLoopback {
         /// The address.
         address: String,
+    },
+    /// The way to the peer is not on the [allow-list](crate::AllowList).
+    #[error("{address} is at {found}, which is not on the list of allowed addresses")]
+    NotAllowed {
+        /// As it was given.
+        address: String,
+        /// Where that leads.
+        found: std::net::IpAddr,
+    },
+    /// An address such as 0.0.0.0.
+    #[error("{address} names no host: the prefill engine must advertise one")]
+    Nowhere {
+        /// The address.
+        address: String,
+    },
+    /// The peer sends this side to another host for its blocks.
+    #[error(
+        "the prefill engine at {peer} has its blocks on another host, {card}: only a list of \
+         allowed addresses can permit that"
+    )]
+    Elsewhere {
+        /// Where it is reached.
+        peer: std::net::SocketAddr,
+        /// Where it says that its blocks are.
+        card: std::net::SocketAddr,
     },
     /// No provider in common.
     #[error("the prefill engine offers no transport that this side has")]
@@ -185,15 +222,16 @@ impl FetchError {
             Self::Params(why) => why.class(),
             Self::Failed(why) => why.class(),
             Self::Mismatch(why) => why.class(),
-            Self::Control { why, .. } => match **why {
-                ControlError::Identity { .. } => Class::Protocol,
-                _ => Class::PeerLost,
-            },
+            Self::Control { why, .. } => why.class(),
             Self::Released => Class::Retry,
             Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } => Class::Bug,
-            Self::NotLoopback { .. } | Self::NoProvider | Self::Connect(_) | Self::Plan(_) => {
-                Class::Config
-            }
+            Self::Elsewhere { .. } => Class::Protocol,
+            Self::NotLoopback { .. }
+            | Self::NotAllowed { .. }
+            | Self::Nowhere { .. }
+            | Self::NoProvider
+            | Self::Connect(_)
+            | Self::Plan(_) => Class::Config,
         }
     }
 }

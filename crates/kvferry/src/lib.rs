@@ -13,23 +13,28 @@
 //!    there and P has confirmed that they were intact while they were read.
 //! 4. P: [`Freed::next`] names the request whose blocks may be reused.
 //!
-//! Peers do not authenticate yet: only loopback addresses are listened on and connected to.
+//! Peers prove to each other that they have the same [`Secret`]. Without one, only loopback
+//! addresses are listened on and connected to.
 
 #![forbid(unsafe_code)]
 
 mod agent;
+mod allow;
 mod config;
 mod control;
 mod decode;
 mod engine;
 mod error;
 mod prefill;
+mod reach;
 
+pub use allow::{AllowList, AllowListError};
 pub use config::Config;
-pub use connector::{Counts, PromptDigest, PromptIdentity};
+pub use connector::{Class, Counts, PromptDigest, PromptIdentity};
 pub use decode::{Decode, Offered};
 pub use engine::Engine;
 pub use error::{FetchError, OfferError, StartError};
 pub use prefill::{Freed, FreedLeases, FreedRequest, Prefill, PrefillRank};
+pub use transport::session::{Secret, SecretError};
 
 pub use {connector, cuda_mem, kv_layout, strided, transport};

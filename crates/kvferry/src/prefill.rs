@@ -1,11 +1,12 @@
 //! The prefill side.
 
+mod accept;
 mod rank;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use connector::params::{Address, HandoffParams, RankAddress};
+use connector::params::{Address, HandoffParams};
 use connector::{
     Counts, Finished, LeaseId, Nonce, Order, Outcome, PromptDigest, Rank, RequestId, Scheduler, Why,
 };
@@ -51,8 +52,7 @@ impl Prefill {
             return Err(StartError::SeveralRanks { ranks });
         }
         let (rank, leases) = PrefillRank::start(config, engine).await?;
-        let address = rank.address();
-        let first = RankAddress { host: address.ip().to_string(), port: address.port() };
+        let first = rank.advertised().clone();
         let engine_id = engine.name.clone();
         let place = Address { engine_id, tp_size: 1, first, others: Vec::new() };
         let scheduler = Arc::new(Mutex::new(Scheduler::new(rank.epoch(), place)?));

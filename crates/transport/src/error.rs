@@ -64,8 +64,8 @@ pub enum BindError {
         /// What it must be.
         rule: &'static str,
     },
-    /// Others than this host could connect, and nobody has to prove who he is.
-    #[error("{address} is not a loopback address, and peers do not authenticate")]
+    /// Others than this host could connect, and nobody has to prove anything.
+    #[error("{address} is not a loopback address: listening there needs a secret")]
     NotLoopback {
         /// The address.
         address: String,
@@ -113,8 +113,8 @@ pub enum ConnectError {
         /// What is wrong with it.
         why: String,
     },
-    /// The way to the peer leaves this host, and peers do not authenticate.
-    #[error("{address} is not a loopback address, and peers do not authenticate")]
+    /// The way to the peer leaves this host, and nobody has to prove anything.
+    #[error("{address} is not a loopback address: connecting there needs a secret")]
     NotLoopback {
         /// The address.
         address: String,

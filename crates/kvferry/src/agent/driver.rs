@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use transport::{AgentId, Endpoint, Event as Moved, GrantToken, PeerId};
 
-use super::greeter::Greeting;
+use super::greeter::Meeting;
 use super::greetings::Greeted;
 use super::part::Part;
 use super::reads::Reads;
@@ -142,7 +142,7 @@ impl Driver {
     }
 
     fn greeted(&mut self, (address, greeted): Greeted) {
-        let input = match greeted.and_then(|greeting| self.meet(&address, greeting)) {
+        let input = match greeted.and_then(|meeting| self.meet(&address, meeting)) {
             Ok(acquaintance) => Input::Greeted { address, acquaintance },
             Err(why) => {
                 self.part.greetings(|greetings| greetings.refused(&address, why));
@@ -156,9 +156,9 @@ impl Driver {
     fn meet(
         &mut self,
         address: &Address,
-        greeting: Greeting,
+        meeting: Meeting,
     ) -> Result<connector::Acquaintance, FetchError> {
-        let Greeting { remote, acquaintance, channels } = greeting;
+        let Meeting { remote, acquaintance, channels } = meeting;
         let cards = channels.iter().map(|(_, _, card)| card.as_ref());
         let data = cards.map(|card| card.map(|card| self.endpoint.connect(card)).transpose());
         let data = data.collect::<Result<Vec<_>, _>>()?;

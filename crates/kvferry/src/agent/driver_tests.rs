@@ -31,7 +31,8 @@ fn driver() -> Driver {
         cards: Vec::new(),
     };
     let nobody = mpsc::channel(1).0.downgrade();
-    let greeter = Greeter::new(handshake.into(), [layout.clone()].into(), nobody);
+    let greeter =
+        Greeter::new(&Config::default(), handshake.into(), [layout.clone()].into(), nobody);
     let part = Part::Decode(Box::new(Greetings::new(greeter)));
     Driver::new(worker, Box::new(endpoint), &layout, &Config::default(), part)
 }

@@ -1,7 +1,7 @@
 //! Shaking hands with every rank of a prefill engine.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use connector::handshake::{Handshake, compatible};
@@ -12,13 +12,14 @@ use kv_layout::{BlockTable, CacheLayout, Planner, readers};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use transport::session::Role;
+use transport::session::{Role, Secret};
 use transport::{AgentId, Card};
 
 use super::links::Fresh;
-use super::{Command, hello};
-use crate::FetchError;
-use crate::control::{self, ControlError, Dialled};
+use super::{Command, greeting};
+use crate::control::{self, ControlError, Dialled, Opened};
+use crate::reach::Reach;
+use crate::{Config, FetchError};
 
 /// The provider that this side has.
 const TCP: &str = "tcp";
@@ -30,6 +31,8 @@ pub(super) struct Greeter {
     /// Those of this engine's ranks.
     layouts: Arc<[CacheLayout]>,
     commands: tokio::sync::mpsc::WeakSender<Command>,
+    secret: Option<Arc<Secret>>,
+    reach: Arc<Reach>,
     /// Ranks with an open channel. An agent has one to each: a second one would take its place.
     known: Arc<DashMap<AgentEpoch, Arc<RemoteRank>>>,
 }
@@ -51,7 +54,7 @@ pub(crate) struct RemoteRank {
 }
 
 /// What greeting an engine has led to.
-pub(crate) struct Greeting {
+pub(crate) struct Meeting {
     pub(super) remote: Remote,
     pub(super) acquaintance: Acquaintance,
     /// New channels to ranks that this one speaks to, with the data card of those that it reads.
@@ -61,16 +64,18 @@ pub(crate) struct Greeting {
 /// One rank, with a channel if there was none before.
 struct Met {
     rank: Arc<RemoteRank>,
-    channel: Option<(Fresh, Handshake)>,
+    channel: Option<Box<Opened>>,
 }
 
 impl Greeter {
     pub(super) fn new(
+        config: &Config,
         handshake: Arc<Handshake>,
         layouts: Arc<[CacheLayout]>,
         commands: tokio::sync::mpsc::WeakSender<Command>,
     ) -> Self {
-        Self { handshake, layouts, commands, known: Arc::default() }
+        let (secret, reach) = (config.secret.clone(), Reach::new(config).into());
+        Self { handshake, layouts, commands, secret, reach, known: Arc::default() }
     }
 
     /// The channel to a rank is open from now on.
@@ -86,7 +91,7 @@ impl Greeter {
     /// Shakes hands with all ranks of the engine at `address`, side by side, and keeps the
     /// channels to those that this rank speaks to: who these are follows from the shapes of all
     /// ranks of both engines.
-    pub(super) async fn greet(&self, address: &Address) -> Result<Greeting, FetchError> {
+    pub(super) async fn greet(&self, address: &Address) -> Result<Meeting, FetchError> {
         let met = self.all(address).await?;
         let theirs: Vec<&CacheLayout> = met.iter().map(|met| &met.rank.layout).collect();
         let ours: Vec<&CacheLayout> = self.layouts.iter().collect();
@@ -100,10 +105,11 @@ impl Greeter {
             ranks.push(Arc::clone(&rank));
             let Some(readers) = spoken_to.get(&index) else { continue };
             acquaintance.sources.insert(rank.peer.agent, readers.clone());
-            if let Some((fresh, theirs)) = channel {
+            if let Some(opened) = channel {
                 // Whoever only tells a rank that it may free never reads it.
-                let card = if readers.is_empty() { None } else { Some(card(&theirs)?) };
-                channels.push((fresh, rank, card));
+                let card = if readers.is_empty() { None } else { Some(self.card(&opened)?) };
+                let commands = self.commands.upgrade().ok_or(FetchError::Stopped)?;
+                channels.push((Fresh::new(*opened, commands), rank, card));
             }
         }
         tracing::info!(
@@ -114,7 +120,7 @@ impl Greeter {
             reason = "the only provider of this build",
             "prefill engine greeted"
         );
-        Ok(Greeting { remote: Remote { ranks, planner }, acquaintance, channels })
+        Ok(Meeting { remote: Remote { ranks, planner }, acquaintance, channels })
     }
 
     /// Every rank, in their order.
@@ -139,8 +145,8 @@ impl Greeter {
 
     /// One rank, at the first of its name's addresses that answers.
     async fn rank(&self, at: &RankAddress, index: usize, ranks: usize) -> Result<Met, FetchError> {
-        let mut refused = FetchError::NotLoopback { address: name(at) };
-        for target in resolve(at).await? {
+        let mut refused = FetchError::Nowhere { address: name(at) };
+        for target in self.resolve(at).await? {
             match self.dial(at, target, index, ranks).await {
                 Err(why @ FetchError::Control { .. }) => refused = why,
                 ended => return ended,
@@ -158,19 +164,43 @@ impl Greeter {
     ) -> Result<Met, FetchError> {
         let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
         let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
-        let hello = hello(Role::Decode, &self.handshake).map_err(|why| failed(why.into()))?;
+        let greeting = greeting(Role::Decode, &self.handshake, self.secret.clone());
+        let greeting = greeting.map_err(|why| failed(why.into()))?;
         let known = |agent| self.known.get(&agent).map(|rank| Arc::clone(&rank));
-        let dialled = control::dial(stream, &hello, &self.handshake, known).await;
+        let dialled = control::dial(stream, greeting, &self.handshake, known).await;
         let opened = match dialled.map_err(failed)? {
             Dialled::Known(rank) => return Ok(Met { rank, channel: None }),
             Dialled::Opened(opened) => opened,
         };
         compatible(&self.handshake, &opened.theirs)?;
         check_place(&opened.theirs, index, ranks).map_err(failed)?;
-        let theirs = opened.theirs.clone();
-        let commands = self.commands.upgrade().ok_or(FetchError::Stopped)?;
-        let rank = Arc::new(RemoteRank::new(&theirs));
-        Ok(Met { rank, channel: Some((Fresh::new(*opened, commands), theirs)) })
+        Ok(Met { rank: Arc::new(RemoteRank::new(&opened.theirs)), channel: Some(opened) })
+    }
+
+    /// The addresses of a rank that this side may connect to, of which there is at least one.
+    async fn resolve(&self, at: &RankAddress) -> Result<Vec<SocketAddr>, FetchError> {
+        let found = within("address", lookup_host((at.host.as_str(), at.port))).await;
+        let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
+        let (mut targets, mut refused) = (Vec::new(), FetchError::Nowhere { address: name(at) });
+        for target in found.map_err(failed)? {
+            match self.reach.check(&name(at), target.ip()) {
+                Ok(()) => targets.push(target),
+                Err(why) => refused = why,
+            }
+        }
+        if targets.is_empty() { Err(refused) } else { Ok(targets) }
+    }
+
+    /// Where the blocks of a peer are, if this side may go there.
+    fn card(&self, opened: &Opened) -> Result<Card, FetchError> {
+        let card = opened.theirs.cards.iter().find(|card| card.provider == TCP);
+        let card = card.ok_or(FetchError::NoProvider)?;
+        let address = match card.address.parse() {
+            Ok(address) => self.reach.data(address, opened.at)?.to_string(),
+            // The provider says what is wrong with it.
+            Err(_) => card.address.clone(),
+        };
+        Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
     }
 }
 
@@ -207,18 +237,10 @@ fn check_lives(met: &[Met], address: &Address) -> Result<(), FetchError> {
 
 /// The address as people write it.
 fn name(at: &RankAddress) -> String {
-    format!("{}:{}", at.host, at.port)
-}
-
-/// The addresses that stay on this host: peers do not prove who they are yet.
-async fn resolve(at: &RankAddress) -> Result<Vec<SocketAddr>, FetchError> {
-    let found = within("address", lookup_host((at.host.as_str(), at.port))).await;
-    let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
-    let local: Vec<_> = found.map_err(failed)?.filter(|found| found.ip().is_loopback()).collect();
-    if local.is_empty() {
-        return Err(FetchError::NotLoopback { address: name(at) });
+    match at.host.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, at.port).to_string(),
+        Err(_) => format!("{}:{}", at.host, at.port),
     }
-    Ok(local)
 }
 
 async fn within<T>(
@@ -227,11 +249,4 @@ async fn within<T>(
 ) -> Result<T, ControlError> {
     let done = timeout(control::HANDSHAKE, work).await;
     Ok(done.map_err(|_| ControlError::Late { what })??)
-}
-
-fn card(theirs: &Handshake) -> Result<Card, FetchError> {
-    let card = theirs.cards.iter().find(|card| card.provider == TCP);
-    let card = card.ok_or(FetchError::NoProvider)?;
-    let address = card.address.clone();
-    Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
 }

@@ -8,14 +8,14 @@ use connector::AgentEpoch;
 use connector::params::Address;
 use tokio::task::JoinSet;
 
-use super::greeter::{Greeter, Greeting, Remote};
+use super::greeter::{Greeter, Meeting, Remote};
 use crate::FetchError;
 
 /// For longer than this, no request is answered with an old failure: the machine asks anew.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// What one greeting has led to.
-pub(super) type Greeted = (Address, Result<Greeting, FetchError>);
+pub(super) type Greeted = (Address, Result<Meeting, FetchError>);
 
 /// Of a decode agent; a prefill agent greets nobody.
 pub(super) struct Greetings {

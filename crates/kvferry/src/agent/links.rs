@@ -32,7 +32,7 @@ pub(crate) struct Fresh {
 impl Fresh {
     /// One whose messages will go to `commands`.
     pub(crate) fn new(opened: Opened, commands: mpsc::Sender<Command>) -> Self {
-        let Opened { theirs, inbound, outbound } = opened;
+        let Opened { theirs, inbound, outbound, .. } = opened;
         let peer = Peer { engine: theirs.engine, agent: theirs.agent };
         Self { peer, inbound, outbound, commands }
     }

@@ -1,17 +1,21 @@
 //! From a fresh socket to a known peer.
 
+use std::net::SocketAddr;
+
 use connector::AgentEpoch;
 use connector::handshake::{Handshake, HandshakeError, MAX_BODY, compatible};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+use transport::session::{Greeting, HELLO_LEN, Hello, Step};
 
 use super::{ControlError, HANDSHAKE, Inbound, Outbound};
 
 /// A control channel whose other end is known.
 pub(crate) struct Opened {
     pub(crate) theirs: Handshake,
+    /// Where it was reached or came from.
+    pub(crate) at: SocketAddr,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
 }
@@ -26,23 +30,21 @@ pub(crate) enum Dialled<K> {
 /// Opens a channel as the side that connected, unless the peer is known.
 pub(crate) async fn dial<K>(
     stream: TcpStream,
-    hello: &Hello,
+    greeting: Greeting,
     ours: &Handshake,
     known: impl Fn(AgentEpoch) -> Option<K>,
 ) -> Result<Dialled<K>, ControlError> {
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
-        stream.write_all(&hello.encode()).await?;
-        let greeting = read_hello(&mut stream).await?;
-        check(&greeting, Role::Prefill)?;
-        if let Some(known) = known(AgentEpoch(greeting.agent.0)) {
+        let hello = greet(&mut stream, greeting).await?;
+        if let Some(known) = known(AgentEpoch(hello.agent.0)) {
             return Ok(Dialled::Known(known));
         }
         write_body(&mut stream, ours).await?;
         let theirs = read_body(&mut stream).await?;
-        same_peer(&greeting, &theirs)?;
-        Ok(Dialled::Opened(Box::new(opened(stream, theirs))))
+        same_peer(&hello, &theirs)?;
+        Ok(Dialled::Opened(Box::new(opened(stream, theirs)?)))
     })
     .await
 }
@@ -50,21 +52,19 @@ pub(crate) async fn dial<K>(
 /// Opens a channel as the side that was connected to. Says nothing before a proper hello.
 pub(crate) async fn accept(
     stream: TcpStream,
-    hello: &Hello,
+    greeting: Greeting,
     ours: &Handshake,
 ) -> Result<Opened, ControlError> {
     within(async {
         let mut stream = stream;
         stream.set_nodelay(true)?;
-        let greeting = read_hello(&mut stream).await?;
-        stream.write_all(&hello.encode()).await?;
-        check(&greeting, Role::Decode)?;
+        let hello = greet(&mut stream, greeting).await?;
         let theirs = read_body(&mut stream).await?;
-        same_peer(&greeting, &theirs)?;
+        same_peer(&hello, &theirs)?;
         // Also to a peer that does not match: it can then say why on its side.
         write_body(&mut stream, ours).await?;
         compatible(ours, &theirs)?;
-        Ok(opened(stream, theirs))
+        opened(stream, theirs)
     })
     .await
 }
@@ -75,22 +75,35 @@ async fn within<T>(
     timeout(HANDSHAKE, opening).await.unwrap_or(Err(ControlError::Slow))
 }
 
-async fn read_hello(stream: &mut TcpStream) -> Result<Hello, ControlError> {
+/// Gets to know the peer. Any stream will do: one that encrypts goes around the socket before.
+async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut greeting: Greeting,
+) -> Result<Hello, ControlError> {
+    let meant = |greeting: &Greeting, why: std::io::Error| match greeting.broken_off(why.kind()) {
+        Some(meant) => ControlError::from(meant),
+        None => why.into(),
+    };
     let mut bytes = [0; HELLO_LEN];
-    stream.read_exact(&mut bytes).await?;
-    Ok(Hello::decode(&bytes)?)
-}
-
-fn check(theirs: &Hello, role: Role) -> Result<(), ControlError> {
-    theirs.agree(&VERSIONS)?;
-    if theirs.role == role && theirs.channel == Channel::Control {
-        Ok(())
-    } else {
-        Err(ControlError::Part)
+    loop {
+        match greeting.step()? {
+            Step::Say(word) => {
+                stream.write_all(&word).await.map_err(|why| meant(&greeting, why))?;
+            }
+            Step::Hear(len) => {
+                let heard = &mut bytes[..len];
+                stream.read_exact(heard).await.map_err(|why| meant(&greeting, why))?;
+                greeting.hear(heard)?;
+            }
+            Step::Known(known) => {
+                stream.write_all(&known.last_word).await?;
+                return Ok(known.hello);
+            }
+        }
     }
 }
 
-/// Whatever will prove the hello's identity must prove that of the body.
+/// What has proved the hello's identity must prove that of the body.
 fn same_peer(hello: &Hello, body: &Handshake) -> Result<(), ControlError> {
     let named = [("engine", hello.engine, body.engine.0), ("agent", hello.agent.0, body.agent.0)];
     match named.into_iter().find(|(_, hello, body)| hello != body) {
@@ -118,7 +131,8 @@ async fn read_body(stream: &mut TcpStream) -> Result<Handshake, ControlError> {
     Ok(Handshake::from_json(&body)?)
 }
 
-fn opened(stream: TcpStream, theirs: Handshake) -> Opened {
+fn opened(stream: TcpStream, theirs: Handshake) -> Result<Opened, ControlError> {
+    let at = stream.peer_addr()?;
     let (read, write) = stream.into_split();
-    Opened { theirs, inbound: Inbound::new(read), outbound: Outbound::new(write) }
+    Ok(Opened { theirs, at, inbound: Inbound::new(read), outbound: Outbound::new(write) })
 }

@@ -3,20 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use connector::handshake::Mismatch;
+use connector::params::RankAddress;
 use connector::{Counts, Lease, LeaseId, Why};
 use kv_layout::{BlockTable, CacheLayout};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
-use transport::session::Role;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
-use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease, Fresh};
-use crate::control::ControlError;
-use crate::{Config, Engine, OfferError, StartError, control};
-
-/// Channels that may be shaking hands at a time; more wait to be accepted.
-const MAX_STRANGERS: usize = 64;
+use super::accept::accept;
+use crate::agent::{self, AbortOnDrop, Agent, Command, FreedLease};
+use crate::{Config, Engine, OfferError, StartError};
 
 /// The agent of one rank of a prefill engine: keeps the rank's blocks of every lease that the
 /// engine's [scheduler](connector::Scheduler) grants until they are read.
@@ -24,6 +19,7 @@ pub struct PrefillRank {
     agent: Arc<Agent>,
     layout: CacheLayout,
     address: SocketAddr,
+    advertised: RankAddress,
     _accepting: AbortOnDrop,
 }
 
@@ -42,25 +38,30 @@ impl PrefillRank {
         config: &Config,
         engine: &Engine,
     ) -> Result<(Self, FreedLeases), StartError> {
+        config.check()?;
         let address = config.listen;
-        if !address.ip().is_loopback() {
-            return Err(StartError::NotLoopback { address: address.ip() });
-        }
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|why| StartError::Listen { address, why })?;
         let address = listener.local_addr()?;
+        let advertised = config.advertised(address)?;
         let (freed, leases) = mpsc::unbounded_channel();
         let agent = Arc::new(Agent::start(config, engine, Some(freed))?);
         let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));
         let layout = engine.layout()?.clone();
-        let rank = Self { agent, layout, address, _accepting: accepting };
+        let rank = Self { agent, layout, address, advertised, _accepting: accepting };
         Ok((rank, FreedLeases(leases)))
     }
 
-    /// Where the control channel listens: what the scheduler's address names for this rank.
+    /// Where the control channel listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where peers reach the control channel: what the scheduler's address names for this rank.
+    #[must_use]
+    pub fn advertised(&self) -> &RankAddress {
+        &self.advertised
     }
 
     /// Keeps the blocks of a lease: they must not change before [`FreedLeases::next`] names it.
@@ -115,47 +116,5 @@ impl FreedLeases {
     /// [every rank](connector::Scheduler::freed) has said so.
     pub async fn next(&mut self) -> Option<(LeaseId, Why)> {
         self.0.recv().await
-    }
-}
-
-async fn accept(listener: TcpListener, agent: Arc<Agent>) {
-    let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
-    // They end with this task: none keeps the agent alive.
-    let mut greetings = JoinSet::new();
-    loop {
-        while greetings.try_join_next().is_some() {}
-        let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let agent = Arc::clone(&agent);
-                greetings.spawn(async move {
-                    greet(stream, from, &agent).await;
-                    drop(permit);
-                });
-            }
-            Err(why) => {
-                // Out of descriptors, most likely: others must end before more can come.
-                tracing::warn!(%why, "cannot accept");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn greet(stream: TcpStream, from: SocketAddr, agent: &Agent) {
-    let opened = match agent::hello(Role::Prefill, &agent.handshake) {
-        Ok(hello) => control::accept(stream, &hello, &agent.handshake).await,
-        Err(why) => Err(why.into()),
-    };
-    match opened {
-        Ok(opened) => {
-            tracing::info!(%from, agent = opened.theirs.agent.0, "decode agent connected");
-            let fresh = Fresh::new(opened, agent.commands.clone());
-            let _ = agent.commands.send(Command::Attach(fresh)).await;
-        }
-        Err(ControlError::Mismatch(Mismatch { field, ours, theirs })) => {
-            tracing::warn!(%from, %field, %ours, %theirs, "a decode agent does not match");
-        }
-        Err(why) => tracing::info!(%from, %why, "a stranger was turned away"),
     }
 }

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
+mod crowd;
 mod dropped;
 mod handoff;
 mod loss;
+mod namespaces;
 mod ranks;
 mod refused;
+mod secret;
 mod strangers;

@@ -212,7 +212,7 @@ async fn addresses_that_leave_this_host() {
     let refused = Decode::start(&everywhere, &engine).err().expect("a refusal");
     assert_eq!(
         refused.to_string(),
-        "0.0.0.0:0 is not a loopback address, and peers do not authenticate"
+        "0.0.0.0 is not a loopback address: listening there needs a secret"
     );
     // An address of the block for documentation, to which nothing may ever be sent.
     let mut params = p.offer(1).await;
@@ -220,7 +220,7 @@ async fn addresses_that_leave_this_host() {
     params["remote_host"] = "192.0.2.1".into();
     assert_eq!(
         message(d.claim(1, &params).await),
-        format!("192.0.2.1:{port} is not a loopback address, and peers do not authenticate yet")
+        format!("192.0.2.1:{port} is not a loopback address: connecting there needs a secret")
     );
     params["remote_host"] = "127.0.0.1".into();
     assert_eq!(d.fetch(1, &params).await.unwrap(), BYTES);

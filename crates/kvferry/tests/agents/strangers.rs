@@ -13,45 +13,57 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 /// A prefill engine, and a right decode engine to ask it after every wrong one.
-struct Server {
-    p: P,
-    d: D,
+pub struct Server {
+    pub config: Config,
+    pub p: P,
+    pub d: D,
     served: u64,
 }
 
 impl Server {
     async fn start() -> Self {
-        let config = Config::default();
-        let p = P::start(&config, PageOrder::Joint).await;
-        Self { p, d: D::start(&config, PageOrder::Joint), served: 0 }
+        Self::with(&Config::default()).await
     }
 
-    fn control(&self) -> SocketAddr {
+    pub async fn with(config: &Config) -> Self {
+        let p = P::start(config, PageOrder::Joint).await;
+        let d = D::start(config, PageOrder::Joint);
+        Self { config: config.clone(), p, d, served: 0 }
+    }
+
+    pub fn control(&self) -> SocketAddr {
         self.p.prefill.address()
     }
 
     /// Where the data endpoint listens, as the handshake tells it.
-    async fn data(&self) -> SocketAddr {
-        let mut stranger = Stranger::connect(self.control()).await;
-        let theirs = stranger.shake_hands(&handshake(&describe(&self.p.engine))).await;
+    pub async fn data(&self) -> SocketAddr {
+        let secret = self.config.secret.clone();
+        let ours = handshake(&describe(&self.p.engine));
+        let theirs = Stranger::connect(self.control()).await.known(&ours, secret).await;
         theirs.cards[0].address.parse().unwrap()
     }
 
-    async fn serves(&mut self) {
+    /// The number of a request that is none yet.
+    pub fn next(&mut self) -> u64 {
         self.served += 1;
-        let params = self.p.offer(self.served).await;
-        assert_eq!(self.d.fetch(self.served, &params).await.unwrap(), BYTES);
-        assert_eq!(self.p.freed(self.served).await, Why::Satisfied);
+        self.served
+    }
+
+    pub async fn serves(&mut self) {
+        let request = self.next();
+        let params = self.p.offer(request).await;
+        assert_eq!(self.d.fetch(request, &params).await.unwrap(), BYTES);
+        assert_eq!(self.p.freed(request).await, Why::Satisfied);
     }
 
     /// A new decode engine is served as well: the ports still answer.
-    async fn serves_a_new_peer(&mut self) {
+    pub async fn serves_a_new_peer(&mut self) {
         self.d.at_rest().await;
-        self.d = D::start(&Config::default(), PageOrder::Joint);
+        self.d = D::start(&self.config, PageOrder::Joint);
         self.serves().await;
     }
 
-    async fn at_rest(self) {
+    pub async fn at_rest(self) {
         self.p.at_rest().await;
         self.d.at_rest().await;
     }

@@ -1,28 +1,35 @@
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MAX_OPEN_REQUESTS, MAX_STREAMS};
+use crate::session::Secret;
 use crate::{AgentId, BindError};
 
 /// What any time here may be, so that a clock can always be added to it.
 const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a [`TcpEndpoint`](super::TcpEndpoint) works; checked once, when it is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// This agent, drawn at random when it starts.
     pub agent: AgentId,
     /// The engine that it belongs to.
     pub engine: u64,
-    /// Where readers connect; port 0 lets the system choose. Loopback only.
+    /// Where readers connect; port 0 lets the system choose. Loopback only, unless there is a
+    /// secret.
     pub listen: SocketAddr,
+    /// What both ends of every socket must prove to have; `None` stays on this host.
+    pub secret: Option<Arc<Secret>>,
     /// Sockets to each source, from 1 to 16.
     pub streams: u16,
     /// Transfers that may be in flight, from 1 to 4096.
     pub max_in_flight: usize,
     /// Connections that are served at a time.
     pub max_readers: usize,
-    /// Sockets that have not said who they are at a time; more are hung up on.
+    /// Sockets that have not said who they are at a time, with all streams of their
+    /// connection; for one more the oldest of them is hung up on. With a secret, a socket that
+    /// has proved it is counted among `max_readers`.
     pub max_strangers: usize,
     /// Time that a new connection has to introduce all its streams.
     pub hello_timeout: Duration,
@@ -42,6 +49,7 @@ impl TcpConfig {
             agent,
             engine,
             listen,
+            secret: None,
             streams: default_streams(),
             max_in_flight: 1024,
             max_readers: 256,
@@ -77,7 +85,7 @@ impl TcpConfig {
             "hello_timeout, heartbeat and cut_after",
             "a day at most",
         )?;
-        if !self.listen.ip().is_loopback() {
+        if self.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(BindError::NotLoopback { address: self.listen.to_string() });
         }
         Ok(())

@@ -8,7 +8,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::TcpConfig;
 use super::greet::{self, GreetError};
 use super::link::Link;
-use crate::session::{Channel, Hello, Role, VERSIONS};
+use crate::session::{Channel, Greeting, Hello, Role, VERSIONS};
 use crate::{AgentId, TransferError};
 
 /// Where a source listens, and who must answer.
@@ -36,7 +36,8 @@ pub(super) fn dial(
             let socket = socket(target.address).map_err(|why| failed(why.into()))?;
             link.add(Arc::clone(&socket))?;
             let hello = hello(config, stream, random);
-            introduce(&socket, &hello, target, deadline).map_err(failed)?;
+            let greeting = Greeting::dialler(hello, config.secret.clone());
+            introduce(&socket, greeting, target, deadline).map_err(failed)?;
             Ok(socket)
         })
         .collect()
@@ -52,6 +53,7 @@ fn hello(config: &TcpConfig, stream: u16, random: [u8; 16]) -> Hello {
         engine: config.engine,
         agent: config.agent,
         random,
+        proves: false,
     }
 }
 
@@ -63,19 +65,14 @@ fn socket(address: SocketAddr) -> io::Result<Arc<TcpStream>> {
 
 fn introduce(
     socket: &TcpStream,
-    own: &Hello,
+    greeting: Greeting,
     target: Target,
     deadline: Instant,
 ) -> Result<(), GreetError> {
     let left = deadline.saturating_duration_since(Instant::now());
     SockRef::from(socket).connect_timeout(&target.address.into(), left)?;
     socket.set_nodelay(true)?;
-    greet::say(socket, own)?;
-    let theirs = greet::hear(socket, deadline)?;
-    theirs.agree(&VERSIONS)?;
-    if theirs.role != Role::Prefill || theirs.channel != Channel::Data {
-        return Err(GreetError::Unexpected("not a source of data"));
-    }
+    let theirs = greet::greet(socket, greeting, deadline)?.hello;
     if theirs.agent != target.agent {
         return Err(GreetError::Unexpected("another agent answers there"));
     }

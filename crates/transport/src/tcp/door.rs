@@ -1,8 +1,8 @@
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::serve::Served;
 use super::{MAX_STREAMS, TcpConfig};
 use crate::AgentId;
 use crate::grants::Grants;
-use crate::session::{Channel, Hello, Role, VERSIONS};
+use crate::session::{Channel, Greeting, Hello, Known, Role, VERSIONS};
 use crate::sync::lock;
 
 /// Lets readers in: knows every socket that was accepted, until its connection is down.
@@ -21,13 +21,15 @@ pub(super) struct Door {
     config: TcpConfig,
     grants: Arc<Grants>,
     state: Mutex<State>,
-    joined: Condvar,
+    /// A stream has joined its connection, or a guest has left or must leave.
+    moved: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     closed: bool,
-    guests: HashMap<u64, Guest>,
+    /// In the order in which they came.
+    guests: BTreeMap<u64, Guest>,
     next_guest: u64,
     /// Connections that wait for the rest of their streams, each with its guest's number.
     parties: HashMap<Party, u64>,
@@ -36,8 +38,19 @@ struct State {
 /// One connection, or a socket that is not yet part of one.
 struct Guest {
     link: Arc<Link>,
-    /// Has said who it is, with all its streams.
-    known: bool,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// May be anybody, and has to go if too many others come.
+    Stranger,
+    /// Has proved that it has the secret, and waits for its other streams.
+    Member,
+    /// A connection that is whole.
+    Reader,
+    /// Was turned away: its socket is shut, and its thread is about to see that.
+    Leaving,
 }
 
 /// What the streams of one connection have in common.
@@ -50,7 +63,7 @@ struct Party {
 
 impl Door {
     pub(super) fn new(config: TcpConfig, grants: Arc<Grants>) -> Self {
-        Self { config, grants, state: Mutex::default(), joined: Condvar::new() }
+        Self { config, grants, state: Mutex::default(), moved: Condvar::new() }
     }
 
     /// Accepts until [`close`](Self::close), and returns when every thread has ended.
@@ -80,7 +93,7 @@ impl Door {
         for guest in state.guests.values() {
             guest.link.close(hung_up());
         }
-        self.joined.notify_all();
+        self.moved.notify_all();
     }
 
     /// Takes in a socket, unless there are too many already, and lets it introduce itself.
@@ -98,21 +111,35 @@ impl Door {
         }
     }
 
+    /// Gives a socket a place, at the cost of the oldest stranger if need be: whoever speaks at
+    /// once is in before that many others have come.
     fn enter(&self, socket: &Arc<TcpStream>) -> Option<u64> {
-        let mut state = lock(&self.state);
-        let strangers = state.guests.values().filter(|guest| !guest.known).count();
-        let known = state.guests.len() - strangers;
-        let full = strangers >= self.config.max_strangers || known >= self.config.max_readers;
+        let mut state = self.not_crowded();
+        let full = state.count(Standing::Reader) >= self.config.max_readers
+            || state.guests.len() >= self.config.max_readers + 2 * self.config.max_strangers;
         if state.closed || full {
-            tracing::debug!(strangers, known, closed = state.closed, "no room for a connection");
+            tracing::debug!(guests = state.guests.len(), "no room for a connection");
             return None;
+        }
+        if state.count(Standing::Stranger) >= self.config.max_strangers {
+            state.turn_away_oldest();
+            self.moved.notify_all();
         }
         let link = Arc::new(Link::default());
         link.add(Arc::clone(socket)).ok()?;
         state.next_guest += 1;
         let number = state.next_guest;
-        state.guests.insert(number, Guest { link, known: false });
+        state.guests.insert(number, Guest { link, standing: Standing::Stranger });
         Some(number)
+    }
+
+    /// Waits while more are leaving than may be here: each still has a thread.
+    fn not_crowded(&self) -> MutexGuard<'_, State> {
+        let crowded = |state: &mut State| {
+            !state.closed && state.count(Standing::Leaving) >= self.config.max_strangers
+        };
+        let state = self.moved.wait_while(lock(&self.state), crowded);
+        state.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn leave(&self, number: u64) {
@@ -121,59 +148,64 @@ impl Door {
         if let Some(guest) = state.guests.remove(&number) {
             guest.link.close(hung_up());
         }
+        self.moved.notify_all();
     }
 
-    /// Hears the hello of a socket. The first stream of a connection then waits for the others
-    /// and serves; the others only join it.
+    /// Gets to know who is at a socket. The first stream of a connection then waits for the
+    /// others and serves; the others only join it.
     fn receive(&self, number: u64, socket: &Arc<TcpStream>) -> Result<(), GreetError> {
         let deadline = Instant::now() + self.config.hello_timeout;
-        let outcome = self.introduce(socket, deadline).and_then(|hello| {
-            let party = Party { agent: hello.agent, random: hello.random, streams: hello.streams };
-            match hello.stream {
-                0 => self.host(number, socket, &hello, party, deadline),
-                _ => self.join(number, socket, &hello, &party),
+        let outcome = self.introduce(number, socket, deadline).and_then(|known| {
+            let Hello { agent, random, streams, stream, .. } = known.hello;
+            let party = Party { agent, random, streams };
+            match stream {
+                0 => self.host(number, socket, &known, party, deadline),
+                _ => self.join(number, socket, &known, &party),
             }
         });
         self.leave(number);
         outcome
     }
 
-    fn introduce(&self, socket: &TcpStream, deadline: Instant) -> Result<Hello, GreetError> {
+    fn introduce(
+        &self,
+        number: u64,
+        socket: &TcpStream,
+        deadline: Instant,
+    ) -> Result<Known, GreetError> {
         socket.set_nodelay(true)?;
-        let hello = greet::hear(socket, deadline)?;
-        if hello.channel != Channel::Data || hello.role != Role::Decode {
-            return Err(GreetError::Unexpected("not a reader of data"));
-        }
-        if hello.streams > MAX_STREAMS {
+        let greeting = Greeting::listener(self.hello()?, self.config.secret.clone());
+        let known = greet::greet(socket, greeting, deadline)?;
+        if known.hello.streams > MAX_STREAMS {
             return Err(GreetError::Unexpected("too many streams"));
         }
-        if let Err(why) = hello.agree(&VERSIONS) {
-            // The only refusal that is answered: it tells the reader which versions would do.
-            self.answer(socket, &hello)?;
-            return Err(why.into());
+        if self.config.secret.is_some() {
+            lock(&self.state).promote(number, Standing::Member)?;
         }
-        Ok(hello)
+        Ok(known)
     }
 
-    fn answer(&self, socket: &TcpStream, hello: &Hello) -> io::Result<()> {
+    fn hello(&self) -> io::Result<Hello> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let own = Hello {
+        Ok(Hello {
             versions: VERSIONS,
             role: Role::Prefill,
+            channel: Channel::Data,
+            stream: 0,
+            streams: 1,
             engine: self.config.engine,
             agent: self.config.agent,
             random,
-            ..hello.clone()
-        };
-        greet::say(socket, &own)
+            proves: false,
+        })
     }
 
     fn host(
         &self,
         number: u64,
-        socket: &TcpStream,
-        hello: &Hello,
+        mut socket: &TcpStream,
+        known: &Known,
         party: Party,
         deadline: Instant,
     ) -> Result<(), GreetError> {
@@ -182,7 +214,7 @@ impl Door {
             Entry::Vacant(vacant) => vacant.insert(number),
             Entry::Occupied(_) => return Err(GreetError::Unexpected("a second first stream")),
         };
-        self.answer(socket, hello)?;
+        socket.write_all(&known.last_word)?;
         let link = self.gather(number, &party, deadline)?;
         let grants = Arc::clone(&self.grants);
         let queue = SendQueue::default();
@@ -199,39 +231,37 @@ impl Door {
     ) -> Result<Arc<Link>, GreetError> {
         let state = lock(&self.state);
         let incomplete = |state: &mut State| {
-            let guest = state.guests.get(&number);
+            let guest = state.staying(number);
             !state.closed && guest.is_some_and(|guest| guest.link.len() < party.streams)
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.joined.wait_timeout_while(state, left, incomplete);
+        let waited = self.moved.wait_timeout_while(state, left, incomplete);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         state.parties.remove(party);
-        match state.guests.get_mut(&number) {
-            Some(guest) if !waited.timed_out() => {
-                guest.known = true;
-                Ok(Arc::clone(&guest.link))
-            }
-            _ => Err(GreetError::Unexpected("not all streams came")),
+        if waited.timed_out() {
+            return Err(GreetError::Unexpected("not all streams came"));
         }
+        state.promote(number, Standing::Reader)
     }
 
     fn join(
         &self,
         number: u64,
         socket: &Arc<TcpStream>,
-        hello: &Hello,
+        known: &Known,
         party: &Party,
     ) -> Result<(), GreetError> {
         let link = self.link_of(party).ok_or(GreetError::Unexpected("a stream of nobody"))?;
-        // Once it is added, senders may use the socket: the hello goes out before.
-        self.answer(socket, hello)?;
+        // Once it is added, senders may use the socket: the last word goes out before.
+        (&**socket).write_all(&known.last_word)?;
         let mut state = lock(&self.state);
+        state.staying(number).ok_or(TURNED_AWAY)?;
         if link.len() >= party.streams || link.add(Arc::clone(socket)).is_err() {
             return Err(GreetError::Unexpected("a stream too many or too late"));
         }
         // From now on the host's link is the one that ends this socket.
         state.guests.remove(&number);
-        self.joined.notify_all();
+        self.moved.notify_all();
         Ok(())
     }
 
@@ -239,5 +269,34 @@ impl Door {
         let state = lock(&self.state);
         let host = state.parties.get(party)?;
         state.guests.get(host).map(|guest| Arc::clone(&guest.link))
+    }
+}
+
+const TURNED_AWAY: GreetError = GreetError::Unexpected("too many came after it");
+
+impl State {
+    fn count(&self, standing: Standing) -> usize {
+        self.guests.values().filter(|guest| guest.standing == standing).count()
+    }
+
+    fn turn_away_oldest(&mut self) {
+        let mut guests = self.guests.values_mut();
+        if let Some(oldest) = guests.find(|guest| guest.standing == Standing::Stranger) {
+            oldest.standing = Standing::Leaving;
+            oldest.link.close(hung_up());
+        }
+    }
+
+    /// A guest that was not turned away.
+    fn staying(&self, number: u64) -> Option<&Guest> {
+        self.guests.get(&number).filter(|guest| guest.standing != Standing::Leaving)
+    }
+
+    /// Gives a guest a better standing, unless it was turned away meanwhile.
+    fn promote(&mut self, number: u64, standing: Standing) -> Result<Arc<Link>, GreetError> {
+        self.staying(number).ok_or(TURNED_AWAY)?;
+        let guest = self.guests.get_mut(&number).ok_or(TURNED_AWAY)?;
+        guest.standing = standing;
+        Ok(Arc::clone(&guest.link))
     }
 }

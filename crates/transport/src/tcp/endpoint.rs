@@ -137,17 +137,23 @@ impl Drop for TcpEndpoint {
     }
 }
 
-/// The address of a card, if it may be used.
-fn address(card: &Card) -> Result<SocketAddr, ConnectError> {
+/// The address of a card, if it may be used by a side that has a secret or none.
+fn address(card: &Card, has_secret: bool) -> Result<SocketAddr, ConnectError> {
     if card.provider != PROVIDER {
         return Err(ConnectError::Provider { own: PROVIDER, found: card.provider });
     }
-    let address: SocketAddr = card.address.parse().map_err(|_| ConnectError::Address {
-        address: card.address.clone(),
-        why: "not an IP address and port".to_owned(),
-    })?;
-    if !address.ip().is_loopback() {
+    let unusable = |why: &str| {
+        let (address, why) = (card.address.clone(), why.to_owned());
+        ConnectError::Address { address, why }
+    };
+    let address: SocketAddr =
+        card.address.parse().map_err(|_| unusable("not an IP address and port"))?;
+    let ip = address.ip().to_canonical();
+    if !has_secret && !ip.is_loopback() {
         return Err(ConnectError::NotLoopback { address: card.address.clone() });
+    }
+    if ip.is_unspecified() {
+        return Err(unusable("it names no host"));
     }
     Ok(address)
 }
@@ -178,7 +184,8 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn connect(&mut self, card: &Card) -> Result<PeerId, ConnectError> {
-        let target = Target { address: address(card)?, agent: card.agent };
+        let target =
+            Target { address: address(card, self.config.secret.is_some())?, agent: card.agent };
         let id = PeerId(self.next_peer);
         let peer = Arc::new(Peer::new(id, Arc::clone(&self.events)));
         let run = {

@@ -2,41 +2,61 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use crate::session::{HELLO_LEN, Hello, HelloError};
+use crate::session::{Greeting, GreetingError, HELLO_LEN, Known, Step};
 
-/// Why an exchange of hellos failed.
+/// Why a socket did not get to know its peer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Hello(#[from] HelloError),
+    Greeting(#[from] GreetingError),
     #[error("the other side is not what it should be: {0}")]
     Unexpected(&'static str),
 }
 
-/// Says hello.
-pub(super) fn say(mut socket: &TcpStream, hello: &Hello) -> io::Result<()> {
-    socket.write_all(&hello.encode())
+/// Gets to know the peer before `deadline`, however slowly its bytes drip in.
+pub(super) fn greet(
+    mut socket: &TcpStream,
+    mut greeting: Greeting,
+    deadline: Instant,
+) -> Result<Known, GreetError> {
+    let meant = |greeting: &Greeting, why: io::Error| match greeting.broken_off(why.kind()) {
+        Some(meant) => GreetError::from(meant),
+        None => why.into(),
+    };
+    let mut bytes = [0; HELLO_LEN];
+    loop {
+        match greeting.step()? {
+            // A fresh socket has room for these few bytes.
+            Step::Say(word) => socket.write_all(&word).map_err(|why| meant(&greeting, why))?,
+            Step::Hear(len) => {
+                let heard = &mut bytes[..len];
+                hear(socket, heard, deadline).map_err(|why| meant(&greeting, why))?;
+                greeting.hear(heard)?;
+            }
+            Step::Known(known) => {
+                socket.set_read_timeout(None)?;
+                return Ok(*known);
+            }
+        }
+    }
 }
 
-/// Hears a hello before `deadline`, however slowly its bytes drip in.
-pub(super) fn hear(mut socket: &TcpStream, deadline: Instant) -> Result<Hello, GreetError> {
-    let mut bytes = [0; HELLO_LEN];
+fn hear(mut socket: &TcpStream, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut have = 0;
-    while have < HELLO_LEN {
+    while have < bytes.len() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            return Err(io::ErrorKind::TimedOut.into());
         }
         socket.set_read_timeout(Some(left))?;
         match socket.read(&mut bytes[have..]) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => have += len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
-    socket.set_read_timeout(None)?;
-    Ok(Hello::decode(&bytes)?)
+    Ok(())
 }

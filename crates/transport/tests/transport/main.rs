@@ -4,7 +4,10 @@
 
 mod common;
 mod contract;
+mod greeting;
 mod memory;
+mod secret;
 mod session;
 mod tcp_reader;
+mod tcp_secret;
 mod tcp_source;

@@ -14,6 +14,7 @@ fn hello() -> Hello {
         engine: 0x0102_0304_0506_0708,
         agent: AgentId(9),
         random: *b"0123456789abcdef",
+        proves: true,
     }
 }
 
@@ -21,7 +22,7 @@ fn hello() -> Hello {
 #[test]
 fn the_bytes_are_for_ever() {
     let mut expected = b"KVFERRY\0".to_vec();
-    expected.extend([1, 0, 3, 0, 2, 2, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([1, 0, 3, 0, 2, 2, 1, 0, 2, 0, 1, 0, 0, 0, 0, 0]);
     expected.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
     expected.extend(b"0123456789abcdef");
     expected.extend([0; 8]);
@@ -31,7 +32,7 @@ fn the_bytes_are_for_ever() {
 #[test]
 fn what_later_versions_put_into_spare_bytes_is_ignored() {
     let mut bytes = hello().encode();
-    bytes[18..24].fill(7);
+    bytes[19..24].fill(7);
     bytes[56..].fill(7);
     assert_eq!(Hello::decode(&bytes), Ok(hello()));
 }
@@ -47,6 +48,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert_eq!(refused(8, 4), HelloError::Range { min: 4, max: 3 });
     assert_eq!(refused(12, 3), HelloError::Role(3));
     assert_eq!(refused(13, 0), HelloError::Channel(0));
+    assert_eq!(refused(18, 2), HelloError::Proof(2));
     assert_eq!(refused(14, 2), HelloError::Stream { stream: 2, streams: 2 });
 }
 
@@ -64,6 +66,7 @@ proptest! {
         if real {
             bytes[..8].copy_from_slice(b"KVFERRY\0");
             bytes[12..14].copy_from_slice(&[1, 1]);
+            bytes[18] &= 1;
         }
         if let Ok(hello) = Hello::decode(&bytes) {
             prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));

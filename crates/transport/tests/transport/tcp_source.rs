@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::raw::{self, CANCEL, END, FRAME_LEN, PING, PORTION, REQUEST, frame, hangs_up};
 use crate::common::*;
-use transport::session::{Channel, Hello, Role, VERSIONS};
+use transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, BindError, Card, Endpoint, Event, Outcome};
 
@@ -240,18 +240,19 @@ fn more_open_requests_than_allowed_end_the_connection() {
 fn hellos_that_do_not_fit_are_refused() {
     let mut serving = Serving::new();
     let good = raw::hello(READER, Role::Decode);
+    // Whoever came to the wrong port is told what it is; the others nothing.
     let refused = [
-        Hello { role: Role::Prefill, ..good.clone() },
-        Hello { channel: Channel::Control, ..good.clone() },
-        Hello { streams: 17, ..good.clone() },
-        Hello { stream: 1, streams: 2, ..good.clone() },
+        (Hello { role: Role::Prefill, ..good.clone() }, true),
+        (Hello { channel: Channel::Control, ..good.clone() }, true),
+        (Hello { streams: 17, ..good.clone() }, false),
+        (Hello { stream: 1, streams: 2, ..good.clone() }, false),
     ];
-    for hello in refused {
+    for (hello, told) in refused {
         let mut socket = TcpStream::connect(&serving.card.address).unwrap();
         socket.write_all(&hello.encode()).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        assert_eq!(answer, [], "{hello:?}");
+        assert_eq!(answer.len(), if told { HELLO_LEN } else { 0 }, "{hello:?}");
     }
     assert!(serving.serves());
 }
@@ -273,16 +274,31 @@ fn strangers_are_bounded_and_do_not_stay() {
         config.hello_timeout = Duration::from_millis(800);
     });
     let connect = || TcpStream::connect(&serving.card.address).unwrap();
-    let mut slow = connect();
-    slow.write_all(&raw::hello(READER, Role::Decode).encode()[..10]).unwrap();
-    let (second, third, fourth) = (connect(), connect(), connect());
+    let mut oldest = connect();
+    oldest.write_all(&raw::hello(READER, Role::Decode).encode()[..10]).unwrap();
+    let others = [connect(), connect(), connect()];
     let start = Instant::now();
-    assert!(hangs_up(&fourth));
+    assert!(hangs_up(&oldest));
     assert!(start.elapsed() < Duration::from_millis(600));
-    for socket in [&slow, &second, &third] {
+    for socket in &others {
         assert!(hangs_up(socket));
     }
+    assert!(start.elapsed() >= Duration::from_millis(600));
     assert!(serving.serves());
+}
+
+/// The first stream of a connection that waits for its others is a stranger as well.
+#[test]
+fn half_a_connection_does_not_keep_its_place() {
+    let mut serving = Serving::with(|config| config.max_strangers = 3);
+    let half = TcpStream::connect(&serving.card.address).unwrap();
+    raw::greet(&half, &Hello { streams: 2, ..raw::hello(READER, Role::Decode) });
+    let start = Instant::now();
+    let crowd = [(); 3].map(|()| TcpStream::connect(&serving.card.address).unwrap());
+    assert!(hangs_up(&half));
+    assert!(serving.serves());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    drop(crowd);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kvferry::connector::handshake::Handshake;
@@ -10,7 +11,9 @@ use kvferry::connector::message::{Body, Message, Request};
 use kvferry::connector::params::HandoffParams;
 use kvferry::connector::{AgentEpoch, ClaimId, EngineEpoch, Rank, codec};
 use kvferry::transport::AgentId;
-use kvferry::transport::session::{Channel, HELLO_LEN, Hello, Role, VERSIONS};
+use kvferry::transport::session::{
+    Channel, Greeting, HELLO_LEN, Hello, Role, Secret, Step, VERSIONS,
+};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -52,6 +55,25 @@ impl Stranger {
     pub async fn shake_hands(&mut self, ours: &Handshake) -> Handshake {
         self.greet(Role::Decode, Channel::Control).await;
         self.hear_hello().await;
+        self.say_body(ours).await;
+        self.hear_body().await
+    }
+
+    /// The same with a secret, or without one.
+    pub async fn known(mut self, ours: &Handshake, secret: Option<Arc<Secret>>) -> Handshake {
+        let own = Hello::decode(&hello(Role::Decode, Channel::Control)).unwrap();
+        let mut greeting = Greeting::dialler(own, secret);
+        loop {
+            match greeting.step().unwrap() {
+                Step::Say(word) => self.say(&word).await,
+                Step::Hear(len) => {
+                    let mut heard = vec![0; len];
+                    within("a greeting", self.0.read_exact(&mut heard)).await.unwrap();
+                    greeting.hear(&heard).unwrap();
+                }
+                Step::Known(_) => break,
+            }
+        }
         self.say_body(ours).await;
         self.hear_body().await
     }
@@ -104,6 +126,7 @@ pub fn hello(role: Role, channel: Channel) -> [u8; HELLO_LEN] {
         engine: AGENT,
         agent,
         random: [7; 16],
+        proves: false,
     };
     hello.encode()
 }

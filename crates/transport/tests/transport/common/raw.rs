@@ -27,6 +27,7 @@ pub fn hello(agent: AgentId, role: Role) -> Hello {
         engine: 0,
         agent,
         random: [CHANNELS.fetch_add(1, Ordering::Relaxed); 16],
+        proves: false,
     }
 }
 

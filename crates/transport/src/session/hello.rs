@@ -1,23 +1,3 @@
-//! The first words on every socket, of the control channel and of data alike.
-//!
-//! A [`Hello`] is 64 bytes of fixed layout that every version can read, for ever; integers are
-//! little-endian:
-//!
-//! | bytes | what |
-//! | --- | --- |
-//! | 0..8 | `KVFERRY` and a zero |
-//! | 8..12 | oldest and newest protocol version that the sender speaks |
-//! | 12, 13 | role and channel |
-//! | 14..16, 16..18 | which stream of a channel this is, and how many it has |
-//! | 18..24 | zero; ignored by readers |
-//! | 24..32, 32..40 | epochs of the sender's engine and agent |
-//! | 40..56 | random; names the channel that a dialler's streams belong to |
-//! | 56..64 | zero; ignored by readers |
-//!
-//! The dialler speaks first. A listener that cannot make sense of what it hears says nothing
-//! and hangs up; one that hears a proper hello answers with its own, so that both sides can
-//! name the versions that do not meet. Whatever proves identity comes after the hellos.
-
 use std::ops::RangeInclusive;
 
 use crate::AgentId;
@@ -38,6 +18,17 @@ pub enum Role {
     Prefill,
     /// Wants KV and reads.
     Decode,
+}
+
+impl Role {
+    /// The part of whoever talks to this one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Prefill => Self::Decode,
+            Self::Decode => Self::Prefill,
+        }
+    }
 }
 
 /// What a socket carries after the hellos.
@@ -69,6 +60,9 @@ pub struct Hello {
     pub agent: AgentId,
     /// Fresh for each channel of a dialler, and for each socket of a listener.
     pub random: [u8; 16],
+    /// The sender proves that it has a secret, and wants the same of the other side. A
+    /// [`Greeting`](super::Greeting) sets it.
+    pub proves: bool,
 }
 
 /// Why a hello is refused.
@@ -92,6 +86,9 @@ pub enum HelloError {
     /// A channel of a later version.
     #[error("unknown channel {0}")]
     Channel(u8),
+    /// A kind of proof of a later version.
+    #[error("unknown kind of proof {0}")]
+    Proof(u8),
     /// A stream that its channel does not have.
     #[error("stream {stream} of {streams}")]
     Stream {
@@ -128,6 +125,7 @@ impl Hello {
         };
         bytes[14..16].copy_from_slice(&self.stream.to_le_bytes());
         bytes[16..18].copy_from_slice(&self.streams.to_le_bytes());
+        bytes[18] = u8::from(self.proves);
         bytes[24..32].copy_from_slice(&self.engine.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.agent.0.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.random);
@@ -160,6 +158,7 @@ impl Hello {
             engine: u64::from_le_bytes(part(bytes, 24)),
             agent: AgentId(u64::from_le_bytes(part(bytes, 32))),
             random: part(bytes, 40),
+            proves: proves(bytes[18])?,
         })
     }
 
@@ -190,6 +189,14 @@ fn channel(byte: u8) -> Result<Channel, HelloError> {
         1 => Ok(Channel::Control),
         2 => Ok(Channel::Data),
         other => Err(HelloError::Channel(other)),
+    }
+}
+
+fn proves(byte: u8) -> Result<bool, HelloError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(HelloError::Proof(other)),
     }
 }
 

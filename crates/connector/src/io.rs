@@ -270,6 +270,15 @@ pub enum ReadFailure {
 }
 
 impl ReadFailure {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(self) -> Class {
+        match self {
+            Self::Refused | Self::Transport | Self::Stopped => Class::Retry,
+            Self::PeerLost | Self::Overdue => Class::PeerLost,
+        }
+    }
+
     /// A refusal stands, a lost or slow peer will not be faster, and what was stopped is not
     /// wanted.
     pub(crate) fn is_worth_a_retry(self) -> bool {
@@ -283,7 +292,8 @@ impl Failure {
     pub fn class(&self) -> Class {
         match self {
             Self::Valid { .. } | Self::Digest => Class::Protocol,
-            Self::Unknown | Self::Over | Self::Read(_) | Self::Withdrawn => Class::Retry,
+            Self::Unknown | Self::Over | Self::Withdrawn => Class::Retry,
+            Self::Read(why) => why.class(),
             Self::NoAnswer | Self::PeerLost | Self::Handshake => Class::PeerLost,
         }
     }

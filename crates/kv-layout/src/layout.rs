@@ -133,6 +133,50 @@ impl CacheLayout {
     }
 }
 
+/// A block that one request would have written twice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("block {block} is in the tables of groups {first} and {second}, whose bytes overlap")]
+pub struct Overlap {
+    /// The block.
+    pub block: u32,
+    /// Index of one group.
+    pub first: u32,
+    /// Index of another, or the same.
+    pub second: u32,
+}
+
+impl CacheLayout {
+    /// Looks whether the tables of one request, one for each group, give any byte two owners:
+    /// a block twice in one table, or in two whose groups use the same bytes of a block. Groups
+    /// that lie in different bytes may use the same ids.
+    ///
+    /// # Errors
+    /// [`Overlap`], the first by block id.
+    pub fn check_distinct(&self, tables: &[BlockTable]) -> Result<(), Overlap> {
+        let spans: Vec<_> = (0..).take(tables.len()).map(|group| self.group_spans(group)).collect();
+        let meet = |a: u32, b: u32| {
+            let (a, b) = (&spans[a as usize], &spans[b as usize]);
+            a.iter().any(|(region, a)| {
+                b.get(region).is_some_and(|b| a.start < b.end && b.start < a.end)
+            })
+        };
+        let owned = |(group, table): (u32, &BlockTable)| {
+            table.ids.iter().map(move |&block| (block, group)).collect::<Vec<_>>()
+        };
+        let mut owned: Vec<_> = (0..).zip(tables).flat_map(owned).collect();
+        owned.sort_unstable();
+        for same in owned.chunk_by(|a, b| a.0 == b.0) {
+            for (index, &(block, first)) in same.iter().enumerate() {
+                let rest = same[index + 1..].iter().map(|&(_, second)| second);
+                if let Some(second) = rest.into_iter().find(|&second| meet(first, second)) {
+                    return Err(Overlap { block, first, second });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Part {
     /// How many units this rank keeps.
     #[must_use]

@@ -29,7 +29,9 @@ mod table;
 pub use config::{ConfigError, Model};
 pub use group::{Group, GroupError, Grouping};
 pub use layer::{DType, Kind, Layer, LayerPart, Recurrence, Role};
-pub use layout::{BlockTable, CacheLayout, ContextShare, GroupLayout, Part, PlacedLayer, Tile};
+pub use layout::{
+    BlockTable, CacheLayout, ContextShare, GroupLayout, Overlap, Part, PlacedLayer, Tile,
+};
 pub use place::{PageOrder, Placement, Shard};
 pub use plan::{Holding, Plan, PlanError, Planner, Side, Span, Target, plan, readers};
 pub use restart::{Loaded, restart_at};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use connector::{ClaimId, Counts, Fetch, Offer, PromptDigest, RemotePrefill, RequestId};
-use kv_layout::{BlockTable, Plan, Span};
+use kv_layout::{BlockTable, CacheLayout, Plan, Span};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
@@ -18,11 +18,14 @@ use crate::{Config, Engine, FetchError, StartError};
 /// blocks.
 pub struct Decode {
     agent: Arc<Agent>,
+    /// This rank's.
+    layout: Arc<CacheLayout>,
 }
 
 /// A claimed lease, kept alive until it is received or dropped.
 pub struct Offered {
     agent: Arc<Agent>,
+    layout: Arc<CacheLayout>,
     remote: Arc<Remote>,
     guard: Guard,
     offers: Vec<Offer>,
@@ -49,7 +52,7 @@ impl Decode {
     /// [`StartError`]: the memory or the bounds cannot be used.
     pub fn start(config: &Config, engine: &Engine) -> Result<Self, StartError> {
         let agent = Arc::new(Agent::start(config, engine, None)?);
-        Ok(Self { agent })
+        Ok(Self { agent, layout: engine.layout()?.clone().into() })
     }
 
     /// Claims the blocks that `params` (the JSON of `kv_transfer_params`) lead to, for a
@@ -76,7 +79,8 @@ impl Decode {
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
         let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
-        Ok(Offered { agent: Arc::clone(&self.agent), remote, guard, offers, valid: prompt.valid })
+        let (agent, layout) = (Arc::clone(&self.agent), Arc::clone(&self.layout));
+        Ok(Offered { agent, layout, remote, guard, offers, valid: prompt.valid })
     }
 
     /// What the agent holds now; all 0 once it has stopped.
@@ -104,6 +108,7 @@ impl Offered {
         tables: &[BlockTable],
         resume_at: u64,
     ) -> Result<u64, FetchError> {
+        self.layout.check_distinct(tables)?;
         let plan = self.plan(tables, resume_at)?;
         let bytes = plan.bytes();
         let reads = self.reads(plan)?;

@@ -193,6 +193,9 @@ pub enum FetchError {
     /// The two layouts do not pair.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A block of the request would be written twice.
+    #[error(transparent)]
+    Overlap(#[from] kv_layout::Overlap),
     /// The plan reads from a rank that nothing was claimed from.
     #[error("the plan reads from rank {rank}, which was not asked")]
     Unclaimed {
@@ -224,7 +227,9 @@ impl FetchError {
             Self::Mismatch(why) => why.class(),
             Self::Control { why, .. } => why.class(),
             Self::Released => Class::Retry,
-            Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } => Class::Bug,
+            Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } | Self::Overlap(_) => {
+                Class::Bug
+            }
             Self::Elsewhere { .. } => Class::Protocol,
             Self::NotLoopback { .. }
             | Self::NotAllowed { .. }

@@ -1,6 +1,8 @@
 //! Layout arithmetic: what lies where in a page, and where pages lie in their regions.
 
-use kv_layout::{BlockTable, CacheLayout, Grouping, Kind, Layer, PageOrder, Role, Span};
+use kv_layout::{
+    BlockTable, CacheLayout, EngineShape, Grouping, Kind, Layer, Overlap, PageOrder, Role, Span,
+};
 
 use crate::kit::{
     Engine, MAMBA2, Run, group, keys, model, prompt, put, read, region, runs, single, state, table,
@@ -191,4 +193,30 @@ fn r14_vllm_23079_a_layer_that_uses_anothers_cache_adds_nothing() {
     let plan = read(&plain, &plain, 0, &[], prompt(16));
     let aliased = read(&listed, &plain, 0, &[], prompt(16));
     assert_eq!((plan.bytes(), &plan), (64, &aliased));
+}
+
+/// The state of a recurrent group and the keys of another lie in the same pages: one block in
+/// both tables would be written by both.
+#[test]
+fn r88_musa_221_groups_that_share_pages_share_no_block() {
+    let layers = vec![
+        Layer::attention("layers.0", Kind::Full, 1, 8, 8),
+        Layer::attention("layers.1", window(16), 1, 8, 8),
+    ];
+    let shape = EngineShape::single(8, PageOrder::Joint);
+    let layout = shape.layouts(&model(layers), 10).unwrap().remove(0);
+    let table = |ids: &[u32]| table(0, ids);
+    let overlap = |block, first, second| Err(Overlap { block, first, second });
+    assert_eq!(layout.check_distinct(&[table(&[1, 2]), table(&[3, 4])]), Ok(()));
+    assert_eq!(layout.check_distinct(&[table(&[1, 2]), table(&[3, 2])]), overlap(2, 0, 1));
+    assert_eq!(layout.check_distinct(&[table(&[5, 5]), table(&[])]), overlap(5, 0, 0));
+    // Each group in a region of its own: the ids are of two pools.
+    let mut apart = layout;
+    let region = apart.regions[0];
+    apart.regions.push(region);
+    let second = apart.regions.len() as u32 - 1;
+    for layer in apart.layers.iter_mut().filter(|layer| layer.group == 1) {
+        layer.parts.iter_mut().for_each(|part| part.region = second);
+    }
+    assert_eq!(apart.check_distinct(&[table(&[1, 2]), table(&[2, 1])]), Ok(()));
 }

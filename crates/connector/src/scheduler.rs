@@ -243,12 +243,12 @@ impl Scheduler {
         }
     }
 
-    /// A worker of this engine is gone, and its memory with it: what it had not said counts as
-    /// said.
+    /// A worker of this engine is gone, and its memory with it: what it kept is freed, and what
+    /// it had received is lost, whatever it had said.
     pub fn worker_lost(&mut self, rank: Rank) {
         let freed = self.promises.worker_lost(rank);
         self.outcomes.extend(freed.into_iter().map(Outcome::Freed));
-        for claim in self.loads.of(rank) {
+        for claim in self.loads.lost(rank) {
             self.ended(rank, &claim, Ended::Failed(Failure::PeerLost));
         }
     }

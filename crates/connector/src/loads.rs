@@ -135,6 +135,14 @@ impl Loads {
         lost.collect()
     }
 
+    /// The memory of every rank is being taken away: nothing that is under way is received,
+    /// whatever ranks have said or will say.
+    pub(crate) fn withdraw(&mut self) {
+        for load in self.requests.values_mut() {
+            load.failure.get_or_insert(Failure::Withdrawn);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }

@@ -253,6 +253,14 @@ impl Scheduler {
         }
     }
 
+    /// The engine is about to take its memory away, and gives every worker
+    /// [`Input::Withdraw`](crate::Input::Withdraw) after the orders that it has given before:
+    /// no request that is under way will be received, not even one of which every rank but the
+    /// last had its share.
+    pub fn withdraw(&mut self) {
+        self.loads.withdraw();
+    }
+
     /// D: requests whose outcome is not known.
     #[must_use]
     pub fn requests(&self) -> usize {

@@ -158,3 +158,17 @@ fn what_a_lost_worker_had_received_is_lost() {
     assert_eq!(outcomes(&mut d), [failed]);
     assert_eq!((d.requests(), d.strays()), (0, 0));
 }
+
+/// One rank may have said so and withdrawn before another has its share.
+#[test]
+fn nothing_is_received_by_an_engine_that_withdraws() {
+    let mut d = fetching();
+    d.allocate(&name(), blocks(&[(FULL, 0)]));
+    d.ended(Rank(1), &claim(), Ended::Received);
+    d.withdraw();
+    assert_eq!(outcomes(&mut d), []);
+    d.ended(Rank(0), &claim(), Ended::Received);
+    let (request, failure) = (name(), Failure::Withdrawn);
+    let failed = Outcome::Failed { request, failure, recompute_from: Some(0) };
+    assert_eq!(outcomes(&mut d), [failed]);
+}

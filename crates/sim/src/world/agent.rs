@@ -75,7 +75,10 @@ impl World {
             Action::Send(message) => {
                 let Some(message) = self.outgoing(who, message) else { return };
                 if let Body::Answer(answer) = &message.body {
-                    self.oracles.answered(self.now, who, message.to, &message.claim, answer);
+                    let (now, claim) = (self.now, &message.claim);
+                    let found = self.oracles.answered(now, who, message.to, claim, answer);
+                    let request = self.request_of(claim);
+                    found.into_iter().for_each(|(o, what)| self.broken(o, request, || what));
                 }
                 self.note(self.request_of(&message.claim), || format!("{who:?} sends {message:?}"));
                 let told = self.send(who, &message);
@@ -122,6 +125,7 @@ impl World {
         let mut told = false;
         if let Some(claim) = ended {
             self.note(self.request_of(&claim), || format!("{who:?} says {event:?}"));
+            self.look_at_waiting(who, &claim);
             self.look_at_end(who, &claim);
             let agent = self.agent_mut(who).and_then(|agent| agent.fetching.remove(&claim));
             told = agent.is_some_and(|fetching| fetching.told);
@@ -140,6 +144,7 @@ impl World {
 
     /// What a step of the scheduler decided.
     pub(crate) fn orders(&mut self, who: Who, orders: &[Order]) {
+        let now = self.now;
         for order in orders {
             match order.clone() {
                 Order::Keep(lease) => {
@@ -148,7 +153,8 @@ impl World {
                 }
                 Order::Fetch(fetch) => {
                     let Some(agent) = self.agent_mut(who) else { return };
-                    agent.fetching.insert(fetch.claim.clone(), Fetching::default());
+                    let fetching = Fetching { since: now, ..Fetching::default() };
+                    agent.fetching.insert(fetch.claim.clone(), fetching);
                     self.input(who, Input::Fetch(fetch));
                 }
                 Order::Read(claim) => {

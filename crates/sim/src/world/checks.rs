@@ -7,6 +7,11 @@ use super::World;
 use super::engine::Agent;
 use super::events::Who;
 use super::oracle::Oracle;
+use super::setup::MS;
+
+/// The longest that D waits for handshakes and for an answer, by a clock that is 1 % slow.
+const GREETING: u64 = 10_110 * MS;
+const ANSWER: u64 = 5_060 * MS;
 
 impl World {
     pub(crate) fn request_of(&self, claim: &ClaimId) -> Option<u32> {
@@ -24,6 +29,24 @@ impl World {
         if let Some(rank) = stale {
             self.broken(Oracle::StaleRead, self.request_of(claim), || {
                 format!("{who:?} receives what it read of rank {rank} after that had freed it")
+            });
+        }
+    }
+
+    /// A worker says that a request has ended: it has not waited for P for too long.
+    pub(crate) fn look_at_waiting(&mut self, who: Who, claim: &ClaimId) {
+        let fetching = self.agent(who).and_then(|agent| agent.fetching.get(claim));
+        let bound = match fetching {
+            // A handshake, then an answer.
+            Some(fetching) if fetching.offers.is_none() => GREETING + ANSWER,
+            // All was read: an answer.
+            Some(f) if !f.to_read.is_empty() && f.to_read.len() == f.taken.len() => ANSWER,
+            _ => return,
+        };
+        let since = fetching.map_or(0, |fetching| fetching.since).max(self.stood_until(who));
+        if self.now > since + bound {
+            self.broken(Oracle::LateEnd, self.request_of(claim), || {
+                format!("{who:?} ends {claim:?} only now, waiting since {since}")
             });
         }
     }

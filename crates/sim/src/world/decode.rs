@@ -208,6 +208,8 @@ impl World {
     ) {
         let Some(local) = self.engines[engine].decode.requests.get(name) else { return };
         let (request, had) = (local.request, u64::from(local.hit * BLOCK));
+        let born = self.oracles.born(&local.claim.lease);
+        let well = born.is_some_and(|born| born > self.terrain.well_at());
         let right = match local.state {
             State::Queued => recompute.is_none(),
             State::Loading => recompute.is_some_and(|from| from <= had),
@@ -219,7 +221,7 @@ impl World {
                 format!("{name} fails in {state:?}, computes from {recompute:?}, had {had}")
             });
         }
-        if self.terrain.setup.faults.is_none() {
+        if well || self.terrain.setup.faults.is_none() {
             self.broken(Oracle::Unserved, Some(request), || {
                 format!("{name} failed although nothing went wrong: {failure}")
             });

@@ -264,9 +264,12 @@ impl World {
         let Some(read) = self.endpoints.reads.remove(&id) else { return };
         let Read { claim, d, peer, what, last, .. } = read;
         self.note(self.request_of(&claim), || format!("{d:?} has read {:?}: {how:?}", what.source));
-        let fetching = self.agent_mut(d).and_then(|agent| agent.fetching.get_mut(&claim));
-        if let Some(fetching) = fetching.filter(|_| how.is_ok()) {
-            fetching.taken.insert(what.source.rank, last);
+        let now = self.now;
+        if let Some(fetching) = self.agent_mut(d).and_then(|agent| agent.fetching.get_mut(&claim)) {
+            fetching.since = now;
+            if how.is_ok() {
+                fetching.taken.insert(what.source.rank, last);
+            }
         }
         self.input(d, Input::ReadEnded { claim: claim.clone(), peer, how });
         if self.is_planted(Planted::SkipCommit) {

@@ -45,6 +45,8 @@ pub(crate) struct Agent {
 #[derive(Debug, Default)]
 pub(crate) struct Fetching {
     pub(crate) offers: Option<Vec<Offer>>,
+    /// Since when it waits for P: for an offer, and then for an answer to its commit.
+    pub(crate) since: u64,
     /// The engine has given blocks.
     pub(crate) allocated: bool,
     pub(crate) to_read: BTreeMap<AgentEpoch, ToRead>,

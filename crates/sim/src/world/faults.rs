@@ -42,7 +42,7 @@ const MOURNING: u64 = 13 * SEC;
 
 impl World {
     pub(crate) fn plan_faults(&mut self) {
-        let end = self.terrain.span + 10 * SEC;
+        let end = self.terrain.calm_at();
         let kinds = [
             Fault::Crash,
             Fault::Worker,

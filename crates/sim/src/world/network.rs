@@ -177,6 +177,9 @@ impl World {
         self.disconnect(who, peer);
         self.oracles.peer_lost(self.now, who, peer);
         self.input(who, Input::PeerLost(peer));
+        if self.agent(who).is_some_and(|agent| agent.may_be_read_by(peer)) {
+            self.broken(Oracle::DeadPeer, None, || format!("{who:?} still lets {peer:?} read"));
+        }
     }
 
     /// D begins to shake hands with all ranks of an engine.

@@ -30,6 +30,10 @@ pub enum Oracle {
     FreedUnderClaim,
     /// P frees a lease within its bounds.
     LateFree,
+    /// What was released is never granted.
+    Revived,
+    /// D waits for nobody longer than its bounds say.
+    LateEnd,
     /// Everything ends once, and as its state allows.
     Ends,
     /// What D publishes is what the prefill of its own lease wrote.
@@ -94,6 +98,8 @@ struct AtRank {
 struct Claimed {
     readers: BTreeSet<Rank>,
     agents: BTreeSet<AgentEpoch>,
+    /// Somebody has given it up.
+    released: bool,
     alive: BTreeSet<AgentEpoch>,
     /// The last granted or renewed answer.
     answered: Option<u64>,
@@ -128,6 +134,10 @@ impl Oracles {
         self.leases.get(lease).map(|watched| watched.request)
     }
 
+    pub(crate) fn born(&self, lease: &LeaseId) -> Option<u64> {
+        self.leases.get(lease).map(|watched| watched.born)
+    }
+
     pub(crate) fn write_of(&self, lease: &LeaseId) -> Option<u32> {
         self.leases.get(lease).map(|watched| watched.write)
     }
@@ -144,14 +154,18 @@ impl Oracles {
 
     /// D asks P's rank.
     pub(crate) fn asked(&mut self, who: Who, claim: &ClaimId, request: &Request) {
-        let Request::Claim { readers, .. } = request else { return };
-        if let Some(at) = self.at(who, &claim.lease) {
-            let claimed = at.claims.entry(claim.clone()).or_default();
-            claimed.readers.extend(readers.iter().copied());
+        let Some(at) = self.at(who, &claim.lease) else { return };
+        let claimed = at.claims.entry(claim.clone()).or_default();
+        match request {
+            Request::Claim { readers, .. } if !readers.is_empty() => {
+                claimed.readers.extend(readers.iter().copied());
+            }
+            Request::Claim { .. } | Request::Release => claimed.released = true,
+            Request::Renew | Request::Done => {}
         }
     }
 
-    /// P's rank answers.
+    /// P's rank answers. Gives the rule that this breaks.
     pub(crate) fn answered(
         &mut self,
         now: u64,
@@ -159,10 +173,14 @@ impl Oracles {
         to: AgentEpoch,
         claim: &ClaimId,
         answer: &Answer,
-    ) {
-        let Some(at) = self.at(who, &claim.lease) else { return };
+    ) -> Option<(Oracle, String)> {
+        let at = self.at(who, &claim.lease)?;
         let claimed = at.claims.entry(claim.clone()).or_default();
         match answer {
+            Answer::Granted(_) if claimed.released => {
+                let what = format!("{who:?} grants {claim:?}, which was released");
+                return Some((Oracle::Revived, what));
+            }
             Answer::Granted(_) => {
                 claimed.answered = Some(now);
                 claimed.agents.insert(to);
@@ -179,6 +197,7 @@ impl Oracles {
             }
             Answer::Pending | Answer::Over | Answer::Unknown => {}
         }
+        None
     }
 
     /// A worker takes a peer for dead.

@@ -90,7 +90,10 @@ impl World {
                 Prompt { text: request, tokens }
             };
             self.router.prompts.push(prompt);
-            let at = self.between(0, self.terrain.span);
+            let mut at = self.between(0, self.terrain.span);
+            if self.chance(100) {
+                at += self.terrain.well_at();
+            }
             self.queue.push(at, What::Prompt { request });
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct World {
 }
 
 /// After the last fault everything has come to rest within this: a claim and its lease end at
-/// 600 s, what a router delivers late is 70 s late.
+/// 600 s, what a router delivers late is 70 s late, and the last prompts come after all that.
 const REST: u64 = 1_400 * SEC;
 
 /// Plays a setup.
@@ -63,7 +63,7 @@ fn play(setup: &Setup, noted: bool) -> Result<Report, Box<Violation>> {
     world.book.timeline.kept = noted;
     world.fill_router();
     world.plan_faults();
-    let end = world.terrain.span + REST;
+    let end = world.terrain.calm_at() + REST;
     while let (None, Some((at, what))) = (&world.book.violated, world.queue.pop()) {
         world.now = at;
         if at > end {

@@ -241,6 +241,19 @@ impl Terrain {
     }
 }
 
+impl Terrain {
+    /// When the last fault is over.
+    pub(crate) fn calm_at(&self) -> u64 {
+        self.span + 10 * SEC
+    }
+
+    /// From when on every request must be served: engines are back on their feet, and what was
+    /// left behind has come to its end.
+    pub(crate) fn well_at(&self) -> u64 {
+        self.calm_at() + 60 * SEC
+    }
+}
+
 fn clock(setup: &Setup, random: &mut ChaCha8Rng) -> Clock {
     let drifts = setup.faults.has(Fault::Drift);
     let drift = if drifts { random.random_range(-10_000..=10_000) } else { 0 };

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bounds::Time;
 use crate::ids::{AgentEpoch, ClaimId, LeaseId};
@@ -20,7 +20,7 @@ impl Early {
     }
 
     /// Keeps a request until `until`, or says that there is no room. A later request of the same
-    /// claim takes the place of the one before, without more time.
+    /// claim takes the place of the one before, without more time; what was given up stays so.
     pub(crate) fn hold(
         &mut self,
         agent: AgentEpoch,
@@ -30,7 +30,9 @@ impl Early {
     ) -> bool {
         let of_peer = self.requests.entry(agent).or_default();
         if let Some(before) = of_peer.get_mut(claim) {
-            *before = request;
+            if *before != Request::Release {
+                *before = request;
+            }
             return true;
         }
         if of_peer.len() >= MAX_EARLY {
@@ -41,7 +43,8 @@ impl Early {
         true
     }
 
-    /// Takes what waits for a lease.
+    /// Takes what waits for a lease, in the order in which it is to be served: nobody is granted
+    /// a claim that another rank has given up, and nobody's release ends what others wait for.
     pub(crate) fn take(&mut self, lease: &LeaseId) -> Vec<(AgentEpoch, ClaimId, Request)> {
         let waiting = self.requests.iter().flat_map(|(agent, of_peer)| {
             of_peer
@@ -50,7 +53,16 @@ impl Early {
                 .map(|claim| (*agent, claim.clone()))
         });
         let keys: Vec<_> = waiting.collect();
-        keys.into_iter().filter_map(|key| self.remove(key)).collect()
+        let mut taken: Vec<_> = keys.into_iter().filter_map(|key| self.remove(key)).collect();
+        let released: BTreeSet<_> = taken
+            .iter()
+            .filter(|(.., request)| *request == Request::Release)
+            .map(|(_, claim, _)| claim.clone())
+            .collect();
+        taken.sort_by_key(|(_, claim, request)| {
+            (released.contains(claim), *request != Request::Release)
+        });
+        taken
     }
 
     /// Takes one request that waited too long.

@@ -125,10 +125,22 @@ impl Loads {
         Vote::Last(claim.request.clone(), sum)
     }
 
-    /// The claims that wait for a rank.
-    pub(crate) fn of(&self, rank: Rank) -> Vec<ClaimId> {
-        let open = self.requests.values().filter(|load| load.open.contains(&rank));
-        open.map(|load| load.claim.clone()).collect()
+    /// A rank is gone, and with it what it had received: it has to be spoken for, also where it
+    /// has spoken. Gives the claims.
+    pub(crate) fn lost(&mut self, rank: Rank) -> Vec<ClaimId> {
+        let lost = self.requests.values_mut().map(|load| {
+            load.open.insert(rank);
+            load.claim.clone()
+        });
+        lost.collect()
+    }
+
+    /// The memory of every rank is being taken away: nothing that is under way is received,
+    /// whatever ranks have said or will say.
+    pub(crate) fn withdraw(&mut self) {
+        for load in self.requests.values_mut() {
+            load.failure.get_or_insert(Failure::Withdrawn);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

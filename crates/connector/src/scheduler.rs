@@ -243,14 +243,22 @@ impl Scheduler {
         }
     }
 
-    /// A worker of this engine is gone, and its memory with it: what it had not said counts as
-    /// said.
+    /// A worker of this engine is gone, and its memory with it: what it kept is freed, and what
+    /// it had received is lost, whatever it had said.
     pub fn worker_lost(&mut self, rank: Rank) {
         let freed = self.promises.worker_lost(rank);
         self.outcomes.extend(freed.into_iter().map(Outcome::Freed));
-        for claim in self.loads.of(rank) {
+        for claim in self.loads.lost(rank) {
             self.ended(rank, &claim, Ended::Failed(Failure::PeerLost));
         }
+    }
+
+    /// The engine is about to take its memory away, and gives every worker
+    /// [`Input::Withdraw`](crate::Input::Withdraw) after the orders that it has given before:
+    /// no request that is under way will be received, not even one of which every rank but the
+    /// last had its share.
+    pub fn withdraw(&mut self) {
+        self.loads.withdraw();
     }
 
     /// D: requests whose outcome is not known.

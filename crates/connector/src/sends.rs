@@ -43,12 +43,25 @@ impl Sends {
             held.withdraw(now, out);
         }
         for (agent, claim, request) in self.early.take(&id) {
-            self.request(now, agent, &claim, request, out);
+            self.answer_one(now, agent, &claim, request, out);
         }
         self.settle(&id, out);
     }
 
     pub(crate) fn request(
+        &mut self,
+        now: Time,
+        agent: AgentEpoch,
+        claim: &ClaimId,
+        request: Request,
+        out: &mut Outbox,
+    ) {
+        self.answer_one(now, agent, claim, request, out);
+        self.settle(&claim.lease, out);
+    }
+
+    /// Answers one request, whatever then becomes of its lease.
+    fn answer_one(
         &mut self,
         now: Time,
         agent: AgentEpoch,
@@ -65,7 +78,6 @@ impl Sends {
             None => self.without_lease(now, agent, claim, request),
         };
         self.answer(agent, claim, answer, out);
-        self.settle(&claim.lease, out);
     }
 
     /// Answers what is not known here, or not yet.

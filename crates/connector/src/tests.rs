@@ -4,6 +4,7 @@ mod bounds;
 mod codec;
 mod counterparts;
 mod digest;
+mod early;
 mod handshake;
 mod idle;
 mod loads;

@@ -5,6 +5,8 @@
 //! code with the planner. [`Engine`] plays a prefill or a decode engine: it hands out block ids
 //! at random from a bounded pool, writes [`pattern`]s as a prefill would, and inspects every
 //! byte of its pool. [`Mutant`] plants the mistakes that the inspection must catch.
+//!
+//! [`world`] plays many engines under virtual time, with the real machines of the protocol.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +17,7 @@ pub mod pattern;
 mod pool;
 pub mod toy;
 pub mod truth;
+pub mod world;
 
 pub use engine::{Engine, EngineError};
 pub use inspect::Fault;

@@ -141,3 +141,34 @@ fn a_lost_worker_speaks_no_more() {
     assert_eq!(outcomes(&mut d), [failed]);
     assert_eq!(d.requests(), 0);
 }
+
+/// Its memory is gone, so its word counts no more, however good it was.
+#[test]
+fn what_a_lost_worker_had_received_is_lost() {
+    let mut d = fetching();
+    d.allocate(&name(), blocks(&[(FULL, 0)]));
+    assert_eq!(d.poll_order(), Some(Order::Read(claim())));
+    d.ended(Rank(1), &claim(), Ended::Received);
+    d.worker_lost(Rank(1));
+    assert_eq!(outcomes(&mut d), [], "the other rank may still write its blocks");
+    assert_eq!(d.poll_order(), Some(Order::Abort(claim())));
+    d.ended(Rank(0), &claim(), Ended::Received);
+    let (request, failure) = (name(), Failure::PeerLost);
+    let failed = Outcome::Failed { request, failure, recompute_from: Some(0) };
+    assert_eq!(outcomes(&mut d), [failed]);
+    assert_eq!((d.requests(), d.strays()), (0, 0));
+}
+
+/// One rank may have said so and withdrawn before another has its share.
+#[test]
+fn nothing_is_received_by_an_engine_that_withdraws() {
+    let mut d = fetching();
+    d.allocate(&name(), blocks(&[(FULL, 0)]));
+    d.ended(Rank(1), &claim(), Ended::Received);
+    d.withdraw();
+    assert_eq!(outcomes(&mut d), []);
+    d.ended(Rank(0), &claim(), Ended::Received);
+    let (request, failure) = (name(), Failure::Withdrawn);
+    let failed = Outcome::Failed { request, failure, recompute_from: Some(0) };
+    assert_eq!(outcomes(&mut d), [failed]);
+}

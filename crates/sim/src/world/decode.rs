@@ -1,0 +1,385 @@
+//! The scheduler of a decode engine: has requests fetched while they wait, gives them blocks
+//! when there are some, and runs them when their bytes count.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use connector::{Allocation, ClaimId, Ended, Event, Failure, Offer, Outcome, RequestId};
+use kv_layout::{BlockTable, Kind};
+
+use super::World;
+use super::endpoint::{Copied, ToRead};
+use super::engine::Engine;
+use super::events::{What, Who};
+use super::memory::Tag;
+use super::oracle::Oracle;
+use super::planted::Planted;
+use super::router::{BLOCK, Delivery, GROUPS, Prompt, WINDOW, first_block};
+use super::setup::{Fault, MS, SEC};
+
+#[derive(Debug, Default)]
+pub(crate) struct DecodeDesk {
+    arrivals: VecDeque<Delivery>,
+    pub(crate) requests: BTreeMap<RequestId, Local>,
+    /// Requests without blocks, in the order in which they came.
+    queue: VecDeque<RequestId>,
+    named: u64,
+}
+
+/// A request of a decode engine.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) request: u32,
+    pub(crate) owner: u32,
+    pub(crate) claim: ClaimId,
+    pub(crate) prompt: Prompt,
+    /// Blocks at the front of the prompt that its own cache has.
+    hit: u32,
+    pub(crate) state: State,
+    lists: Vec<Arc<[u32]>>,
+    /// What the parameters said, for an engine that believes them.
+    pub(crate) hint: Arc<[BlockTable]>,
+    pub(crate) fetched: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has no blocks.
+    Queued,
+    /// Its blocks belong to the hand-off.
+    Loading,
+    Running,
+}
+
+impl World {
+    pub(crate) fn params(&mut self, delivery: Delivery) {
+        self.router.carried -= 1;
+        let engine = delivery.engine;
+        if !self.engines[engine].up {
+            return self.book.tally.count("decode engine down");
+        }
+        self.engines[engine].decode.arrivals.push_back(delivery);
+        self.kick(engine);
+    }
+
+    pub(crate) fn step_decode(&mut self, engine: usize, whole: bool) {
+        for (rank, event) in std::mem::take(&mut self.engines[engine].inbox) {
+            let (claim, how) = match event {
+                Event::Received { claim } => (claim, Ended::Received),
+                Event::Failed { claim, failure } => (claim, Ended::Failed(failure)),
+                Event::Released { claim } => (claim, Ended::Released),
+                _ => continue,
+            };
+            self.engines[engine].scheduler.ended(rank, &claim, how);
+        }
+        while let Some(outcome) = self.engines[engine].scheduler.poll_outcome() {
+            if self.is_planted(Planted::ReportTwice) {
+                self.outcome(engine, outcome.clone());
+            }
+            self.outcome(engine, outcome);
+        }
+        if whole {
+            while let Some(delivery) = self.engines[engine].decode.arrivals.pop_front() {
+                self.arrive(engine, delivery);
+            }
+            self.allocate(engine);
+        }
+    }
+
+    fn arrive(&mut self, engine: usize, delivery: Delivery) {
+        let Some(name) = self.name(engine, &delivery) else { return };
+        let same = self.engines[engine].decode.requests.get(&name);
+        if same.is_some_and(|local| local.state == State::Running) {
+            return self.book.tally.count("rejected: the name is in use");
+        }
+        let params = self.params_as_read(engine, &delivery.params);
+        let remote = match self.engines[engine].scheduler.admit(name.clone(), &params) {
+            Ok(remote) => remote,
+            Err(why) => {
+                return self.broken(Oracle::Ends, Some(delivery.request), || format!("{why}"));
+            }
+        };
+        let prompt = self.router.prompt_of(delivery.request);
+        let tokens = u32::try_from(remote.tokens).unwrap_or(u32::MAX);
+        if tokens > prompt.tokens {
+            return self.book.tally.count("rejected: more tokens than the prompt has");
+        }
+        let (digest, claim) = (self.router.digest(prompt, tokens), remote.claim.clone());
+        let under_way = self.engines[engine].scheduler.fetch(remote, digest).is_err();
+        if under_way {
+            return self.book.tally.count("rejected: the name is in use");
+        }
+        let prompt = Prompt { tokens, ..prompt };
+        self.begin(engine, name, claim, (delivery, prompt));
+    }
+
+    fn begin(
+        &mut self,
+        engine: usize,
+        name: RequestId,
+        claim: ClaimId,
+        (delivery, prompt): (Delivery, Prompt),
+    ) {
+        let Delivery { request, hint, .. } = delivery;
+        self.note(Some(request), || format!("engine {engine} admits {name} for {claim:?}"));
+        // It finds all in its own cache, or its client has gone: the blocks are not wanted.
+        if self.fault(Fault::Abort, 500) {
+            self.engines[engine].scheduler.release(&name);
+            return self.book.tally.count("full hit or rejected");
+        }
+        let blocks = u64::from(prompt.tokens.div_ceil(BLOCK));
+        let hit = if self.fault(Fault::Abort, 2000) { self.between(0, blocks) } else { 0 };
+        if self.fault(Fault::Abort, 800) {
+            let at = self.now + self.between(0, 2 * SEC);
+            let life = self.engines[engine].life;
+            self.queue.push(at, What::Abort { engine, life, name: name.clone() });
+        }
+        self.book.owners += 1;
+        let local = Local {
+            request,
+            owner: self.book.owners,
+            claim,
+            prompt,
+            hit: u32::try_from(hit).unwrap_or(0),
+            state: State::Queued,
+            lists: Vec::new(),
+            hint,
+            fetched: self.now,
+        };
+        let desk = &mut self.engines[engine].decode;
+        desk.queue.push_back(name.clone());
+        desk.requests.insert(name, local);
+    }
+
+    /// The engine's own name for a request; a client's name that is in use is kept.
+    fn name(&mut self, engine: usize, delivery: &Delivery) -> Option<RequestId> {
+        let desk = &mut self.engines[engine].decode;
+        let taken = desk.requests.iter().find(|(_, local)| local.request == delivery.request);
+        if let (true, Some((name, _))) = (delivery.same_name, taken) {
+            return Some(name.clone());
+        }
+        desk.named += 1;
+        RequestId::new(&format!("d{}-{}", delivery.request, desk.named)).ok()
+    }
+
+    /// First come, first served.
+    fn allocate(&mut self, engine: usize) {
+        while let Some(name) = self.engines[engine].decode.queue.front().cloned() {
+            let Engine { memory, decode, scheduler, .. } = &mut self.engines[engine];
+            if let Some(local) = decode.requests.get_mut(&name) {
+                let Some(lists) = memory.take(&local.prompt.blocks(), local.owner) else { return };
+                (local.lists, local.state) = (lists, State::Loading);
+                scheduler.allocate(&name, local.allocation());
+            }
+            decode.queue.pop_front();
+        }
+    }
+
+    fn outcome(&mut self, engine: usize, outcome: Outcome) {
+        let (name, how) = match outcome {
+            Outcome::Received(name) => (name, Ok(true)),
+            Outcome::Released(name) => (name, Ok(false)),
+            Outcome::Failed { request, failure, recompute_from } => {
+                (request, Err((failure, recompute_from)))
+            }
+            Outcome::Freed(_) => return,
+        };
+        let Some(local) = self.engines[engine].decode.requests.get(&name) else {
+            return self.broken(Oracle::Ends, None, || format!("{name} ended before: {how:?}"));
+        };
+        let (request, state) = (local.request, local.state);
+        self.note(Some(request), || format!("engine {engine}: {name} ended: {how:?}"));
+        match how {
+            Ok(_) if state != State::Loading => {
+                self.broken(Oracle::Ends, Some(request), || format!("{name} ends in {state:?}"));
+            }
+            Ok(true) => self.received(engine, &name),
+            Ok(false) => self.leave(engine, &name, "released"),
+            Err((failure, recompute)) => self.failed(engine, &name, &failure, recompute),
+        }
+    }
+
+    fn failed(
+        &mut self,
+        engine: usize,
+        name: &RequestId,
+        failure: &Failure,
+        recompute: Option<u64>,
+    ) {
+        let Some(local) = self.engines[engine].decode.requests.get(name) else { return };
+        let (request, had) = (local.request, u64::from(local.hit * BLOCK));
+        let born = self.oracles.born(&local.claim.lease);
+        let well = born.is_some_and(|born| born > self.terrain.well_at());
+        let right = match local.state {
+            State::Queued => recompute.is_none(),
+            State::Loading => recompute.is_some_and(|from| from <= had),
+            State::Running => false,
+        };
+        if !right {
+            let state = local.state;
+            self.broken(Oracle::Ends, Some(request), || {
+                format!("{name} fails in {state:?}, computes from {recompute:?}, had {had}")
+            });
+        }
+        if well || self.terrain.setup.faults.is_none() {
+            self.broken(Oracle::Unserved, Some(request), || {
+                format!("{name} failed although nothing went wrong: {failure}")
+            });
+        }
+        self.leave(engine, name, failure_name(failure));
+    }
+
+    /// Only now may anybody see the blocks.
+    fn received(&mut self, engine: usize, name: &RequestId) {
+        self.look_at_bytes(engine, name);
+        self.book.tally.count("received");
+        let Some(local) = self.engines[engine].decode.requests.get_mut(name) else { return };
+        local.state = State::Running;
+        if self.fault(Fault::Abort, 600) {
+            return self.leave(engine, name, "preempted");
+        }
+        let (at, life) = (self.now + self.between(20 * MS, 4 * SEC), self.engines[engine].life);
+        self.queue.push(at, What::Decoded { engine, life, name: name.clone() });
+    }
+
+    pub(crate) fn decoded(&mut self, engine: usize, name: &RequestId) {
+        if self.engines[engine].decode.requests.contains_key(name) {
+            self.leave(engine, name, "decoded");
+        }
+    }
+
+    /// A client goes away.
+    pub(crate) fn abort(&mut self, engine: usize, name: &RequestId) {
+        let Engine { decode, scheduler, .. } = &mut self.engines[engine];
+        let Some(local) = decode.requests.get(name) else { return };
+        match local.state {
+            State::Running => self.leave(engine, name, "aborted"),
+            // Its outcome says when its blocks may be used again.
+            State::Loading => scheduler.release(name),
+            State::Queued => {
+                scheduler.release(name);
+                self.leave(engine, name, "aborted");
+            }
+        }
+        self.kick(engine);
+    }
+
+    /// A request is over: its blocks go back.
+    pub(crate) fn leave(&mut self, engine: usize, name: &RequestId, how: &'static str) {
+        let Some(local) = self.engines[engine].decode.requests.remove(name) else { return };
+        self.book.tally.count(how);
+        self.look_for_reads_into(engine, local.owner, local.request);
+        self.give(engine, &local.lists, local.owner, local.request);
+        self.engines[engine].decode.queue.retain(|queued| queued != name);
+        if !self.engines[engine].decode.queue.is_empty() {
+            self.kick(engine);
+        }
+    }
+
+    /// A part of what is being decoded is gone.
+    pub(crate) fn decodes_lost(&mut self, engine: usize, how: &'static str) {
+        let all = self.engines[engine].decode.requests.iter();
+        let running = all.filter(|(_, local)| local.state == State::Running);
+        let names: Vec<_> = running.map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| self.leave(engine, name, how));
+    }
+
+    /// What one rank is to read of what it was offered.
+    pub(crate) fn plan(&self, who: Who, claim: &ClaimId, offers: &[Offer]) -> Reads {
+        let requests = &self.engines[who.engine].decode.requests;
+        let Some(local) = requests.get(&claim.request) else { return Reads::new() };
+        let sources = &self.terrain.sources[who.rank];
+        let of = |offer: &Offer| {
+            let source = self.network.names.get(&offer.peer)?;
+            let part = sources.iter().position(|rank| *rank == source.rank)?;
+            let trusting = self.is_planted(Planted::TrustParams);
+            let tables = if trusting { &local.hint } else { &offer.tables };
+            let copies = local.copies(tables, part);
+            let to_read =
+                ToRead { token: offer.token, source: *source, owner: local.owner, copies };
+            Some((offer.peer, to_read))
+        };
+        offers.iter().filter_map(of).collect()
+    }
+
+    /// Every block must hold what the prefill of this request's lease wrote.
+    fn look_at_bytes(&mut self, engine: usize, name: &RequestId) {
+        let Some(local) = self.engines[engine].decode.requests.get(name) else { return };
+        let Some(write) = self.oracles.write_of(&local.claim.lease) else { return };
+        let prefilled = self.oracles.request_of(&local.claim.lease);
+        let same = prefilled.map(|request| self.router.prompt_of(request));
+        let right =
+            same.is_some_and(|p| (p.text, p.tokens) == (local.prompt.text, local.prompt.tokens));
+        let memory = &self.engines[engine].memory;
+        let mut wrong = (!right).then(|| format!("the prompt was another: {same:?}"));
+        for (rank, sources) in self.terrain.sources.iter().enumerate() {
+            for (part, source) in sources.iter().enumerate() {
+                for (group, block, id) in local.wanted() {
+                    let tag = Tag { write, group, block, rank: *source };
+                    let found = memory.read(rank, id, part);
+                    if found != tag {
+                        wrong = Some(format!("rank {rank} has {found:?} instead of {tag:?}"));
+                    }
+                }
+            }
+        }
+        let request = local.request;
+        if let Some(wrong) = wrong {
+            self.broken(Oracle::WrongBytes, Some(request), || format!("{name}: {wrong}"));
+        }
+    }
+
+    pub(crate) fn requests_waiting(&self, engine: usize) -> usize {
+        let desk = &self.engines[engine].decode;
+        desk.requests.len() + desk.arrivals.len()
+    }
+}
+
+/// Of each rank of P, what is to be read of it.
+type Reads = BTreeMap<connector::AgentEpoch, ToRead>;
+
+impl Local {
+    fn allocation(&self) -> Allocation {
+        let hit = u64::from(self.hit * BLOCK);
+        let window = Kind::SlidingWindow { window: WINDOW };
+        Allocation {
+            resume_at: u64::from(self.prompt.tokens) - 1,
+            align: 1,
+            groups: vec![(Kind::Full, hit), (window, hit)],
+        }
+    }
+
+    /// Each block that is not in its own cache: group, number and id.
+    fn wanted(&self) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
+        (0..GROUPS).zip(&self.lists).flat_map(move |(group, list)| {
+            let blocks = (first_block(group, self.prompt.tokens)..).zip(list.iter());
+            let wanted = blocks.filter(|(block, _)| *block >= self.hit);
+            wanted.map(move |(block, id)| (group, block, *id))
+        })
+    }
+
+    fn copies(&self, tables: &[BlockTable], part: usize) -> Vec<Copied> {
+        let from = |group: usize, block: u32| {
+            let table = tables.get(group)?;
+            let first = u32::try_from(table.first_token).ok()? / BLOCK;
+            table.ids.get(block.checked_sub(first)? as usize).copied()
+        };
+        let copy = |(group, block, to)| Some(Copied { group, from: from(group, block)?, to, part });
+        self.wanted().filter_map(copy).collect()
+    }
+}
+
+fn failure_name(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Valid { .. } => "failed: other number of tokens",
+        Failure::Digest => "failed: other prompt",
+        Failure::Unknown => "failed: unknown lease",
+        Failure::Over => "failed: over",
+        Failure::NoAnswer => "failed: no answer",
+        Failure::PeerLost => "failed: peer lost",
+        Failure::Handshake => "failed: no handshake",
+        Failure::Withdrawn => "failed: withdrawn",
+        Failure::Read(_) => "failed: not read",
+        _ => "failed: otherwise",
+    }
+}

@@ -165,7 +165,7 @@ pub enum Event {
         offers: Vec<Offer>,
     },
     /// D: the blocks hold what they should. Only now may anybody see them. The last event of a
-    /// request, as the next two.
+    /// request, as the next three.
     Received {
         /// The request.
         claim: ClaimId,
@@ -179,6 +179,11 @@ pub enum Event {
     },
     /// D: given up as wished; the blocks may be used again.
     Released {
+        /// The request.
+        claim: ClaimId,
+    },
+    /// D: nothing of this request is to be read at this rank, so nothing will be.
+    Nothing {
         /// The request.
         claim: ClaimId,
     },
@@ -246,6 +251,9 @@ pub enum Failure {
     /// The memory of this side is being taken away.
     #[error("the memory of this side is withdrawn")]
     Withdrawn,
+    /// A rank of this side gave the request up by itself.
+    #[error("a rank of this side gave the request up")]
+    GivenUp,
 }
 
 /// Why a read of one rank of P did not complete.
@@ -292,7 +300,7 @@ impl Failure {
     pub fn class(&self) -> Class {
         match self {
             Self::Valid { .. } | Self::Digest => Class::Protocol,
-            Self::Unknown | Self::Over | Self::Withdrawn => Class::Retry,
+            Self::Unknown | Self::Over | Self::Withdrawn | Self::GivenUp => Class::Retry,
             Self::Read(why) => why.class(),
             Self::NoAnswer | Self::PeerLost | Self::Handshake => Class::PeerLost,
         }

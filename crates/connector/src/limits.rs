@@ -22,6 +22,8 @@ pub const MAX_REQUEST_ID: usize = 256;
 pub const MAX_NAME: usize = 1024;
 /// Claims that one lease takes in its life, ended ones included.
 pub const MAX_CLAIMS: usize = 64;
+/// Prefill engines that a worker of D remembers.
+pub const MAX_ENGINES: usize = 4096;
 /// Reads of one rank of P that are under way at a time; more wait for their turn.
 pub const MAX_OPEN_READS: usize = 32;
 /// Requests of one peer that wait for their lease to be granted.

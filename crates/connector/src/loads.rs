@@ -31,7 +31,8 @@ pub struct Allocation {
     pub resume_at: u64,
     /// Tokens in whose steps it can start; 1 where it can start anywhere.
     pub align: u64,
-    /// Of each KV cache group, what its layers see and how many tokens its own prefix cache had.
+    /// Of each KV cache group, what its layers see and how many tokens its own prefix cache had:
+    /// 0 where the blocks of these are among those that are read into.
     pub groups: Vec<(Kind, u64)>,
 }
 
@@ -42,8 +43,10 @@ pub enum Ended {
     Received,
     /// It is not.
     Failed(Failure),
-    /// It was given up as wished, or this rank had nothing to read.
+    /// It was given up. Unless the scheduler wished that, it has failed.
     Released,
+    /// There is nothing to read at this rank.
+    Nothing,
 }
 
 /// How a request ended over all ranks. Nothing can touch its blocks any more.
@@ -114,6 +117,7 @@ impl Loads {
         let first = load.failure.is_none() && !load.released;
         match how {
             Ended::Failed(failure) if first => load.failure = Some(failure),
+            Ended::Released if first => load.failure = Some(Failure::GivenUp),
             _ => {}
         }
         if !load.open.is_empty() {
@@ -166,6 +170,10 @@ impl Allocation {
     /// The last position from which all groups can go on with what they had before. What the
     /// other ranks and groups have received does not count: no commit covers a part.
     fn without_load(&self) -> u64 {
+        if self.groups.is_empty() {
+            // Of nothing it is known that it is there.
+            return 0;
+        }
         let group = |&(kind, hit): &(Kind, u64)| Loaded {
             kind,
             hit,

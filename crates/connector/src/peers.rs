@@ -1,10 +1,11 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::bounds::{Bounds, Time};
 use crate::ids::{AgentEpoch, ClaimId, EngineEpoch, Rank};
 use crate::io::{Action, Failure, Fetch, Outbox};
-use crate::params::Address;
+use crate::limits::MAX_ENGINES;
+use crate::params::{Address, RankAddress};
 use crate::timers::Timers;
 
 /// D's side: the prefill engines that one worker knows, and the requests that wait to get to
@@ -13,8 +14,17 @@ use crate::timers::Timers;
 #[derive(Debug)]
 pub(crate) struct Peers {
     bounds: Bounds,
-    engines: BTreeMap<Address, State>,
-    timers: Timers<Address>,
+    engines: BTreeMap<Place, State>,
+    timers: Timers<Place>,
+    /// Known engines by when they came to be known; for one too many the first goes.
+    known: VecDeque<Place>,
+}
+
+/// An engine is where its ranks answer, whatever else parameters call it.
+type Place = Vec<RankAddress>;
+
+fn place(address: &Address) -> Place {
+    address.ranks().cloned().collect()
 }
 
 /// An engine that has been greeted, as the handshakes with its ranks showed it.
@@ -31,10 +41,10 @@ pub struct Acquaintance {
 enum State {
     Greeting {
         waiting: Vec<Fetch>,
-        /// When those who wait have waited long enough.
-        until: Time,
         /// Times that it could not be greeted, one after the other.
         failures: u32,
+        /// The life of it that was known, and still is if no other is found.
+        before: Option<Acquaintance>,
     },
     Known {
         acquaintance: Acquaintance,
@@ -64,22 +74,28 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(4);
 
 impl Peers {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds, engines: BTreeMap::new(), timers: Timers::new() }
+        let (engines, timers) = (BTreeMap::new(), Timers::new());
+        Self { bounds, engines, timers, known: VecDeque::new() }
     }
 
     /// Looks for the engine that a request needs, and has it greeted if need be.
     pub(crate) fn ask(&mut self, now: Time, fetch: Fetch, out: &mut Outbox) -> Asked {
-        let address = fetch.address.clone();
-        let failures = match self.engines.get_mut(&address) {
+        let place = place(&fetch.address);
+        let wanted = fetch.claim.lease.engine;
+        let is_wanted = |acquaintance: &&Acquaintance| acquaintance.engine == wanted;
+        let state = self.engines.get_mut(&place);
+        if let Some(acquaintance) = state.as_ref().and_then(|s| s.known()).filter(is_wanted) {
+            let acquaintance = acquaintance.clone();
+            return Asked::Known(fetch, acquaintance);
+        }
+        let (failures, before) = match state {
             Some(State::Greeting { waiting, .. }) => {
+                if waiting.is_empty() {
+                    // Whoever waited before has waited long enough.
+                    self.timers.set(&place, Some(now.saturating_add(self.bounds.greeting)));
+                }
                 waiting.push(fetch);
                 return Asked::Waits;
-            }
-            Some(State::Known { acquaintance, .. })
-                if acquaintance.engine == fetch.claim.lease.engine =>
-            {
-                let acquaintance = acquaintance.clone();
-                return Asked::Known(fetch, acquaintance);
             }
             Some(State::Known { mistaken: Some(at), .. }) if now < at.saturating_add(LIVES) => {
                 return Asked::Failed(fetch.claim, Failure::Unknown);
@@ -87,11 +103,12 @@ impl Peers {
             Some(State::Absent { failure, until, .. }) if now < *until => {
                 return Asked::Failed(fetch.claim, failure.clone());
             }
-            Some(State::Absent { failures, .. }) => *failures,
-            Some(State::Known { .. }) | None => 0,
+            Some(State::Absent { failures, .. }) => (*failures, None),
+            Some(State::Known { acquaintance, .. }) => (0, Some(acquaintance.clone())),
+            None => (0, None),
         };
-        let until = now.saturating_add(self.bounds.greeting);
-        self.set(&address, State::Greeting { waiting: vec![fetch], until, failures });
+        let address = fetch.address.clone();
+        self.set(now, &place, State::Greeting { waiting: vec![fetch], failures, before });
         out.actions.push_back(Action::Greet { address });
         Asked::Waits
     }
@@ -103,14 +120,16 @@ impl Peers {
         address: &Address,
         acquaintance: &Acquaintance,
     ) -> Vec<Asked> {
-        let known = State::Known { acquaintance: acquaintance.clone(), mistaken: None };
-        let Some(State::Greeting { waiting, .. }) = self.set(address, known) else {
+        let place = place(address);
+        let Some(State::Greeting { waiting, .. }) = self.engines.get_mut(&place) else {
             return Vec::new();
         };
+        let waiting = std::mem::take(waiting);
         let another = |fetch: &Fetch| fetch.claim.lease.engine != acquaintance.engine;
-        if let Some(State::Known { mistaken, .. }) = self.engines.get_mut(address) {
-            *mistaken = waiting.iter().any(another).then_some(now);
-        }
+        let mistaken = waiting.iter().any(another).then_some(now);
+        let acquaintance = acquaintance.clone();
+        self.set(now, &place, State::Known { acquaintance: acquaintance.clone(), mistaken });
+        self.remember(place);
         let told = waiting.into_iter().map(|fetch| {
             if another(&fetch) {
                 // An earlier life promised it; this one can only say that it knows nothing of it.
@@ -130,26 +149,48 @@ impl Peers {
         address: &Address,
         failure: &Failure,
     ) -> Vec<Asked> {
-        let Some(State::Greeting { failures, .. }) = self.engines.get(address) else {
+        let place = place(address);
+        let Some(State::Greeting { waiting, failures, before }) = self.engines.get_mut(&place)
+        else {
             return Vec::new();
         };
-        let (before, failures) = (*failures, failures.saturating_add(1));
-        let until = now.saturating_add(back_off(before));
-        let absent = State::Absent { failure: failure.clone(), until, failures };
-        let Some(State::Greeting { waiting, .. }) = self.set(address, absent) else {
-            return Vec::new();
+        let (waiting, before) = (std::mem::take(waiting), before.take());
+        let until = now.saturating_add(back_off(*failures));
+        let failures = failures.saturating_add(1);
+        let state = match before {
+            // The life that was known is there; the one that was asked for is not.
+            Some(acquaintance) => State::Known { acquaintance, mistaken: Some(now) },
+            None => State::Absent { failure: failure.clone(), until, failures },
         };
+        self.set(now, &place, state);
         let failed = |fetch: Fetch| Asked::Failed(fetch.claim, failure.clone());
         waiting.into_iter().map(failed).collect()
     }
 
     /// Forgets the engines of a worker that is gone: the next request greets them anew.
     pub(crate) fn peer_lost(&mut self, agent: AgentEpoch) {
-        let of = |state: &State| match state {
-            State::Known { acquaintance, .. } => acquaintance.sources.contains_key(&agent),
-            State::Greeting { .. } | State::Absent { .. } => false,
-        };
-        self.engines.retain(|_, state| !of(state));
+        let of = |acquaintance: &Acquaintance| acquaintance.sources.contains_key(&agent);
+        for state in self.engines.values_mut() {
+            if let State::Greeting { before, .. } = state {
+                before.take_if(|before| of(before));
+            }
+        }
+        let lost =
+            |state: &State| matches!(state, State::Known { acquaintance, .. } if of(acquaintance));
+        self.engines.retain(|_, state| !lost(state));
+        self.known.retain(|place| self.engines.contains_key(place));
+    }
+
+    /// Counts a known engine, and forgets the first for one too many.
+    fn remember(&mut self, place: Place) {
+        self.known.retain(|known| *known != place);
+        self.known.push_back(place);
+        if self.known.len() > MAX_ENGINES
+            && let Some(first) = self.known.pop_front()
+            && let Some(State::Known { .. }) = self.engines.get(&first)
+        {
+            self.engines.remove(&first);
+        }
     }
 
     /// Takes a request away that waits; false where it does not.
@@ -190,10 +231,9 @@ impl Peers {
         let mut late = Vec::new();
         while let Some(address) = self.timers.pop(now) {
             match self.engines.get_mut(&address) {
-                Some(State::Greeting { waiting, until, .. }) => {
+                // The driver still owes an answer, which is worth having.
+                Some(State::Greeting { waiting, .. }) => {
                     late.extend(waiting.drain(..).map(|fetch| fetch.claim));
-                    // The driver still owes an answer, which is worth having.
-                    *until = Time::MAX;
                 }
                 Some(State::Absent { .. }) => drop(self.engines.remove(&address)),
                 Some(State::Known { .. }) | None => {}
@@ -217,15 +257,25 @@ impl Peers {
         self.waiting().count()
     }
 
-    fn set(&mut self, address: &Address, state: State) -> Option<State> {
+    fn set(&mut self, now: Time, place: &Place, state: State) {
         let due = match &state {
-            State::Greeting { until, .. } => Some(*until),
+            State::Greeting { .. } => Some(now.saturating_add(self.bounds.greeting)),
             // Long enough that failures in a row are seen as such.
             State::Absent { until, .. } => Some(until.saturating_add(LONGEST_BACK_OFF)),
             State::Known { .. } => None,
         };
-        self.timers.set(address, due);
-        self.engines.insert(address.clone(), state)
+        self.timers.set(place, due);
+        self.engines.insert(place.clone(), state);
+    }
+}
+
+impl State {
+    fn known(&self) -> Option<&Acquaintance> {
+        match self {
+            Self::Known { acquaintance, .. } => Some(acquaintance),
+            Self::Greeting { before, .. } => before.as_ref(),
+            Self::Absent { .. } => None,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ impl Receives {
         let read = sources.iter().filter(|(_, readers)| !readers.is_empty());
         let mut peers = read.map(|(peer, _)| *peer).peekable();
         if peers.peek().is_none() {
-            out.events.push_back(Event::Released { claim });
+            out.events.push_back(Event::Nothing { claim });
             return;
         }
         let receive = Receive::new(claim.clone(), prompt, peers, now, &self.bounds);

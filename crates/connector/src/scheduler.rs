@@ -30,14 +30,15 @@ pub struct Scheduler {
     strays: u64,
 }
 
-/// What every worker of the engine is told, as [inputs](crate::Input) of the same names.
+/// What every worker of the engine is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// P: keep the blocks of a lease. Ranks whose block ids differ put in their own tables.
     Keep(Lease),
     /// D: get hold of a request.
     Fetch(Fetch),
-    /// D: there are blocks for it. It is read when it is offered.
+    /// D: there are blocks for it. The driver plans when it is offered, and says
+    /// [`Input::Read`](crate::Input::Read) then.
     Read(ClaimId),
     /// D: it is not wanted any more.
     Abort(ClaimId),

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -113,23 +112,31 @@ pub struct BlockTable {
 }
 
 impl CacheLayout {
-    /// The bytes that the layers of `group` use in each block of each region, first to last:
-    /// what a peer that may read the group's blocks may see of them.
+    /// The bytes that the layers of `group` use in each block of each region, region by region
+    /// and first to last: what a peer that may read the group's blocks may see of them. Spans
+    /// that touch are one.
     #[must_use]
-    pub fn group_spans(&self, group: u32) -> BTreeMap<u32, Range<u64>> {
-        let mut spans: BTreeMap<u32, Range<u64>> = BTreeMap::new();
+    pub fn group_spans(&self, group: u32) -> Vec<(u32, Range<u64>)> {
         let Some(GroupLayout { block_size, .. }) = self.groups.get(group as usize) else {
-            return spans;
+            return Vec::new();
         };
-        for layer in self.layers.iter().filter(|layer| layer.group == group) {
+        let layers = self.layers.iter().filter(|layer| layer.group == group);
+        let spans = layers.flat_map(|layer| {
             let tokens = layer.kind.tokens_a_block(*block_size);
-            for part in &layer.parts {
-                let end = part.end(tokens);
-                let span = spans.entry(part.region).or_insert(part.offset..end);
-                *span = span.start.min(part.offset)..span.end.max(end);
+            layer.parts.iter().map(move |part| (part.region, part.offset, part.end(tokens)))
+        });
+        let mut spans: Vec<_> = spans.collect();
+        spans.sort_unstable();
+        let mut merged: Vec<(u32, Range<u64>)> = Vec::new();
+        for (region, start, end) in spans {
+            match merged.last_mut() {
+                Some((last, span)) if *last == region && start <= span.end => {
+                    span.end = span.end.max(end);
+                }
+                _ => merged.push((region, start..end)),
             }
         }
-        spans
+        merged
     }
 }
 
@@ -157,7 +164,8 @@ impl CacheLayout {
         let meet = |a: u32, b: u32| {
             let (a, b) = (&spans[a as usize], &spans[b as usize]);
             a.iter().any(|(region, a)| {
-                b.get(region).is_some_and(|b| a.start < b.end && b.start < a.end)
+                let same = b.iter().filter(|(other, _)| other == region);
+                same.into_iter().any(|(_, b)| a.start < b.end && b.start < a.end)
             })
         };
         let owned = |(group, table): (u32, &BlockTable)| {

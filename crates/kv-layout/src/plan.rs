@@ -113,7 +113,8 @@ pub fn readers(
     let mut readers = vec![BTreeSet::new(); sources.len()];
     let mut row = Row::default();
     for (rank, layout) in targets.iter().enumerate() {
-        for index in 0..layout.layers.len() {
+        let twins = planner::twins(&layout.layers);
+        for index in (0..layout.layers.len()).filter(|index| !twins.contains_key(index)) {
             let wanted = ranks.fill(&mut row, rank, index);
             for take in ranks.takes(rank, wanted, &row)? {
                 readers[take.source].insert(rank);

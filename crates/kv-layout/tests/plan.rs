@@ -195,11 +195,17 @@ fn a_group_spans_the_pages_of_its_layers_in_each_region() {
     let kinds = [Kind::Full, Kind::Full, Kind::SlidingWindow { window: 8 }];
     // A page: 4 heads × 4 tokens × 32 bytes. The windowed group has one layer, in slot 0.
     let joint = layout(&kinds, PageOrder::Joint);
-    let spans =
-        |layout: &CacheLayout, group| layout.group_spans(group).into_iter().collect::<Vec<_>>();
     assert_eq!(joint.groups.len(), 3);
-    assert_eq!(spans(&joint, 0), [(0, 0..512)]);
+    assert_eq!(joint.group_spans(0), [(0, 0..512)]);
     let apart = layout(&[Kind::Full, Kind::Full], PageOrder::Apart);
-    assert_eq!(spans(&apart, 0), [(0, 0..256), (1, 0..256), (2, 0..256), (3, 0..256)]);
+    assert_eq!(apart.group_spans(0), [(0, 0..256), (1, 0..256), (2, 0..256), (3, 0..256)]);
+    // Layers of two groups in turn, in one region: nobody is shown what lies between.
+    let mut turns = layout(&[Kind::Full, Kind::Full], PageOrder::Joint);
+    for (layer, offset) in turns.layers.iter_mut().zip([0, 1024]) {
+        for part in &mut layer.parts {
+            (part.region, part.offset) = (0, offset + part.offset);
+        }
+    }
+    assert_eq!(turns.group_spans(0), [(0, 0..512), (0, 1024..1536)]);
     assert!(joint.group_spans(9).is_empty());
 }

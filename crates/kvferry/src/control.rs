@@ -82,7 +82,9 @@ impl ControlError {
     /// What to do about it.
     pub(crate) fn class(&self) -> Class {
         match self {
-            Self::Identity { .. } => Class::Protocol,
+            Self::Identity { .. } | Self::Place { .. } | Self::Handshake(_) | Self::Frame(_) => {
+                Class::Protocol
+            }
             Self::Greeting(why) if why.class() == transport::Class::Config => Class::Config,
             _ => Class::PeerLost,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use connector::handshake::Mismatch;
 use connector::params::ParamsError;
-use connector::{BoundsError, Class, Failure, FinishError, RequestIdError};
+use connector::{BoundsError, Class, Ended, Failure, FinishError, RequestIdError};
 use kv_layout::PlanError;
 use transport::{BindError, ConnectError, RegisterError};
 
@@ -208,6 +208,9 @@ pub enum FetchError {
     /// The same request is being fetched already.
     #[error("the request is under way already")]
     UnderWay,
+    /// Nothing of the request is to be read at this rank, and that is right.
+    #[error("there is nothing to read at this rank")]
+    Nothing,
     /// It was given up as wished.
     #[error("the request was given up")]
     Released,
@@ -217,6 +220,17 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// What the engine's [scheduler](connector::Scheduler::ended) must be told of this rank.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
+        match self {
+            Self::Nothing => Ended::Nothing,
+            Self::Released => Ended::Released,
+            Self::Failed(failure) => Ended::Failed(failure.clone()),
+            _ => Ended::Failed(Failure::Handshake),
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn class(&self) -> Class {
@@ -226,7 +240,7 @@ impl FetchError {
             Self::Failed(why) => why.class(),
             Self::Mismatch(why) => why.class(),
             Self::Control { why, .. } => why.class(),
-            Self::Released => Class::Retry,
+            Self::Released | Self::Nothing => Class::Retry,
             Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } | Self::Overlap(_) => {
                 Class::Bug
             }

@@ -14,8 +14,16 @@ use crate::Bytes;
 /// Ranks of the engine.
 const RANKS: u32 = 3;
 
-/// Requests under way, with the ranks that have not spoken.
-type Open = BTreeMap<RequestId, (ClaimId, BTreeSet<u32>)>;
+/// Requests under way.
+type Open = BTreeMap<RequestId, Under>;
+
+struct Under {
+    claim: ClaimId,
+    /// Ranks that have not spoken.
+    ranks: BTreeSet<u32>,
+    /// Every rank that has spoken has its share, or none to have.
+    right: bool,
+}
 
 /// Each request has one outcome at most, when the last of its ranks has spoken.
 pub fn loads(input: &[u8]) {
@@ -40,7 +48,10 @@ pub fn loads(input: &[u8]) {
     }
     for rank in 0..RANKS {
         scheduler.worker_lost(Rank(rank));
-        open.values_mut().for_each(|(_, ranks)| ranks.retain(|other| *other != rank));
+        for under in open.values_mut() {
+            under.ranks.remove(&rank);
+            under.right = false;
+        }
         settle(&mut scheduler, &mut open);
     }
     assert_eq!(scheduler.requests(), 0);
@@ -66,7 +77,8 @@ fn fetch(scheduler: &mut Scheduler, open: &mut Open, claim: ClaimId, address: Ad
     let fresh = !open.contains_key(&claim.request);
     assert_eq!(scheduler.fetch(remote, prompt).is_ok(), fresh);
     if fresh {
-        open.insert(claim.request.clone(), (claim, (0..RANKS).collect()));
+        let ranks = (0..RANKS).collect();
+        open.insert(claim.request.clone(), Under { claim, ranks, right: true });
     }
 }
 
@@ -77,35 +89,43 @@ fn allocation(from: &mut Bytes<'_>) -> Allocation {
 }
 
 fn how(from: &mut Bytes<'_>) -> Ended {
-    match from.below(3) {
-        0 => Ended::Received,
-        1 => Ended::Failed(Failure::Over),
+    match from.below(5) {
+        0 | 1 => Ended::Received,
+        2 => Ended::Failed(Failure::Over),
+        3 => Ended::Nothing,
         _ => Ended::Released,
     }
 }
 
 fn speak(scheduler: &mut Scheduler, open: &mut Open, rank: u32, claim: &ClaimId, how: Ended) {
     let before = scheduler.strays();
+    let right = matches!(how, Ended::Received | Ended::Nothing);
     scheduler.ended(Rank(rank), claim, how);
-    let waits = open.get_mut(&claim.request).filter(|(open, _)| open == claim);
-    let counts = waits.is_some_and(|(_, ranks)| ranks.remove(&rank));
+    let waits = open.get_mut(&claim.request).filter(|under| under.claim == *claim);
+    let counts = waits.is_some_and(|under| {
+        let counts = under.ranks.remove(&rank);
+        under.right &= right || !counts;
+        counts
+    });
     assert_eq!(scheduler.strays() - before, u64::from(!counts));
 }
 
 /// Takes orders and outcomes: none of a request that is gone.
 fn settle(scheduler: &mut Scheduler, open: &mut Open) {
     while let Some(outcome) = scheduler.poll_outcome() {
+        let received = matches!(outcome, Outcome::Received(_));
         let request = match outcome {
             Outcome::Received(request)
             | Outcome::Released(request)
             | Outcome::Failed { request, .. } => Some(request),
             Outcome::Freed(_) => None,
         };
-        let of = request.and_then(|request| open.remove(&request));
-        assert!(of.is_some_and(|(_, ranks)| ranks.is_empty()), "one, when the last has spoken");
+        let under = request.and_then(|request| open.remove(&request));
+        assert!(under.as_ref().is_some_and(|under| under.ranks.is_empty()), "when all have spoken");
+        assert!(!received || under.is_some_and(|under| under.right), "received by every rank");
     }
     // One that was given up without blocks has none.
-    open.retain(|_, (_, ranks)| !ranks.is_empty());
+    open.retain(|_, under| !under.ranks.is_empty());
     assert_eq!(scheduler.requests(), open.len());
     while let Some(order) = scheduler.poll_order() {
         assert!(!matches!(order, Order::Keep(_)));

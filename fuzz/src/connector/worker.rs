@@ -276,7 +276,10 @@ impl World {
             Event::Offered { claim, .. } => {
                 assert_eq!(self.requests.insert(claim, true), Some(false), "offered once");
             }
-            Event::Received { claim } | Event::Failed { claim, .. } | Event::Released { claim } => {
+            Event::Received { claim }
+            | Event::Failed { claim, .. }
+            | Event::Released { claim }
+            | Event::Nothing { claim } => {
                 assert!(self.requests.remove(&claim).is_some(), "ended once");
                 let runs = self.running.iter().any(|(of, _)| *of == claim);
                 assert!(!runs, "ended while a read may touch its blocks");

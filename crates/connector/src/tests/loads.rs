@@ -52,11 +52,22 @@ fn received_when_every_rank_has_received() {
     assert_eq!(d.strays(), 2);
 }
 
-/// A rank whose layers nobody hands over says that it was released.
+/// A rank that gives up by itself has not received its share.
+#[test]
+fn a_rank_that_gives_up_by_itself_fails_all() {
+    let mut d = fetching();
+    d.allocate(&name(), blocks(&[(FULL, 0)]));
+    d.ended(Rank(1), &claim(), Ended::Released);
+    d.ended(Rank(0), &claim(), Ended::Received);
+    let (request, failure) = (name(), Failure::GivenUp);
+    let failed = Outcome::Failed { request, failure, recompute_from: Some(0) };
+    assert_eq!(outcomes(&mut d), [failed]);
+}
+
 #[test]
 fn a_rank_without_a_share_does_not_stand_in_the_way() {
     let mut d = fetching();
-    d.ended(Rank(1), &claim(), Ended::Released);
+    d.ended(Rank(1), &claim(), Ended::Nothing);
     d.allocate(&name(), blocks(&[(FULL, 0)]));
     d.ended(Rank(0), &claim(), Ended::Received);
     assert_eq!(outcomes(&mut d), [Outcome::Received(name())]);
@@ -84,7 +95,7 @@ fn recomputed_from_where_every_group_has_something() {
         (vec![(FULL, 256), (WINDOW, 256)], 256),
         (vec![(FULL, 512), (WINDOW, 256)], 256),
         (vec![(FULL, 250)], 240),
-        (vec![], 992),
+        (vec![], 0),
     ] {
         let mut d = fetching();
         d.allocate(&name(), blocks(&groups));

@@ -226,7 +226,7 @@ fn empty_reader_set() {
     let mut world = with_lease();
     let claim = world.start(D_NODE, 1, &[]);
     world.deliver_all();
-    assert!(released(&world, D_NODE, &claim));
+    assert_eq!(world.nodes[D_NODE].ends[&claim], Event::Nothing { claim: claim.clone() });
     assert_eq!(why(&world), Some(Why::Released));
     world.settle();
 }

@@ -109,9 +109,61 @@ fn a_handshake_within_10_s() {
     d.handle_timeout(secs(10));
     assert_eq!(events(&mut d), [failed(1, Failure::NoAnswer)]);
     d.handle(secs(12), fetch(2, 1));
+    d.handle(secs(13), fetch(3, 1));
     assert_eq!(actions(&mut d), [greet(1)], "the same handshake goes on");
-    d.handle(secs(13), greeted(P.engine, 1));
+    assert_eq!(d.poll_timeout(), Some(secs(22)), "for who comes later as long");
+    d.handle_timeout(secs(22));
+    assert_eq!(events(&mut d), [failed(2, Failure::NoAnswer), failed(3, Failure::NoAnswer)]);
+    d.handle(secs(23), fetch(4, 1));
+    d.handle(secs(24), greeted(P.engine, 1));
+    assert_eq!(claimed(&mut d), [4]);
+}
+
+/// Parameters of another life must not make an engine absent that is there.
+#[test]
+fn a_known_engine_stays_known_while_another_life_of_it_is_looked_for() {
+    let mut d = worker(D, 0);
+    d.handle(secs(0), fetch(1, 1));
+    d.handle(secs(0), greeted(P.engine, 1));
+    actions(&mut d);
+    let mut stale = claim_of(2, D);
+    stale.lease.engine = EngineEpoch(9);
+    let (prompt, at) = (prompt(), address(1));
+    d.handle(secs(1), Input::Fetch(Fetch { claim: stale.clone(), prompt, address: at }));
+    assert_eq!(actions(&mut d), [greet(1)]);
+    d.handle(secs(1), fetch(3, 1));
+    assert_eq!(claimed(&mut d), [3], "meanwhile");
+    d.handle(secs(1), not_greeted(1));
+    let failure = Failure::Handshake;
+    assert_eq!(events(&mut d), [Event::Failed { claim: stale, failure }]);
+    d.handle(secs(1), fetch(4, 1));
+    assert_eq!(claimed(&mut d), [4], "and after it");
+}
+
+/// Whatever parameters call an engine, it is known by where it answers.
+#[test]
+fn another_name_is_no_other_engine() {
+    let mut d = worker(D, 0);
+    d.handle(secs(0), fetch(1, 1));
+    d.handle(secs(0), greeted(P.engine, 1));
+    actions(&mut d);
+    let named = crate::params::Address { engine_id: "x".into(), tp_size: 9, ..address(1) };
+    let fetch = Fetch { claim: claim_of(2, D), prompt: prompt(), address: named };
+    d.handle(secs(0), Input::Fetch(fetch));
     assert_eq!(claimed(&mut d), [2]);
+}
+
+#[test]
+fn the_first_of_too_many_engines_is_forgotten() {
+    let mut d = worker(D, 0);
+    for port in 1..=4097 {
+        d.handle(secs(0), fetch(port.into(), port));
+        d.handle(secs(0), greeted(P.engine, port));
+    }
+    actions(&mut d);
+    assert_eq!(d.counts().engines, 4096);
+    d.handle(secs(0), fetch(9999, 1));
+    assert_eq!(actions(&mut d), [greet(1)]);
 }
 
 #[test]

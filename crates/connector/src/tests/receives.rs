@@ -354,7 +354,7 @@ fn two_ranks_of_p_fail_together() {
 fn nothing_to_read() {
     let (mut d, sent) = Decode::claiming_at(sources(&[]));
     assert_eq!(sent, [(P.agent, to_claim(0, &[]))]);
-    assert_eq!(d.end(), released());
+    assert_eq!(d.end(), Some(Event::Nothing { claim: claim() }));
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl World {
                 assert!(!node.stale.contains(claim), "published blocks that P had freed");
                 node.end(claim.clone(), event);
             }
-            Event::Failed { claim, .. } | Event::Released { claim } => {
+            Event::Failed { claim, .. } | Event::Released { claim } | Event::Nothing { claim } => {
                 node.end(claim.clone(), event);
             }
             Event::Withdrawn => {}

@@ -125,7 +125,8 @@ impl<'a> Ranks<'a> {
             && all_alike(&self.targets, &a.targets, &b.targets, same_units)
     }
 
-    /// Checks that two layers which share their bytes at the target do so at the source.
+    /// Checks that two layers which share their bytes at the target do so at the source, and see
+    /// the same of them: what is moved for one is all that the other gets.
     pub(super) fn share_too(
         &self,
         wanted: &PlacedLayer,
@@ -136,10 +137,15 @@ impl<'a> Ranks<'a> {
             let apart = had(wanted)
                 .zip(had(other))
                 .is_some_and(|(a, b)| (a.group, &a.parts) != (b.group, &b.parts));
-            if apart || wanted.parts != other.parts {
+            if apart {
                 let (layer, other) = (wanted.name.clone(), other.name.clone());
                 return Err(PlanError::Shared { layer, other });
             }
+        }
+        let bytes = |layer: &PlacedLayer| (layer.kind, layer.packing.clone(), layer.parts.clone());
+        if bytes(wanted) != bytes(other) {
+            let (layer, other) = (wanted.name.clone(), other.name.clone());
+            return Err(PlanError::Twins { layer, other });
         }
         Ok(())
     }

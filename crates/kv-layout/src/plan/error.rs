@@ -105,6 +105,14 @@ pub enum PlanError {
         /// The other's.
         other: String,
     },
+    /// Two layers share their bytes and differ in what they are or see.
+    #[error("{layer}: it shares the bytes of {other} and differs from it in kind or parts")]
+    Twins {
+        /// The layer's name.
+        layer: String,
+        /// The other's.
+        other: String,
+    },
     /// Units that end before they begin.
     #[error("{layer}: units {units:?} of the {side} end before they begin")]
     Backwards {

@@ -153,15 +153,14 @@ impl Rank {
 
 /// Layers that lie in the same place as one before them, and that one: two names of the same
 /// bytes.
-fn twins(layers: &[PlacedLayer]) -> BTreeMap<usize, usize> {
+pub(super) fn twins(layers: &[PlacedLayer]) -> BTreeMap<usize, usize> {
     if layers.is_sorted_by(|a, b| by_place(a, b).is_lt()) {
         return BTreeMap::new();
     }
     let mut order: Vec<usize> = (0..layers.len()).collect();
     order.sort_by(|&a, &b| by_place(&layers[a], &layers[b]));
-    let twins =
-        order.windows(2).filter(|pair| by_place(&layers[pair[0]], &layers[pair[1]]).is_eq());
-    twins.map(|pair| (pair[1], pair[0])).collect()
+    let same = order.chunk_by(|&a, &b| by_place(&layers[a], &layers[b]).is_eq());
+    same.flat_map(|same| same[1..].iter().map(|&twin| (twin, same[0]))).collect()
 }
 
 fn by_place(a: &PlacedLayer, b: &PlacedLayer) -> std::cmp::Ordering {

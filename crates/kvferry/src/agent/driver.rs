@@ -47,6 +47,8 @@ struct Claimed {
 
 pub(super) struct Driver {
     worker: Worker,
+    /// Before `claims`: it waits for its transfers when it is dropped, and only then may the
+    /// holds of claims go, which say that nothing touches their blocks.
     endpoint: Box<dyn Endpoint>,
     layout: CacheLayout,
     started: Instant,
@@ -160,8 +162,17 @@ impl Driver {
     ) -> Result<connector::Acquaintance, FetchError> {
         let Meeting { remote, acquaintance, channels } = meeting;
         let cards = channels.iter().map(|(_, _, card)| card.as_ref());
-        let data = cards.map(|card| card.map(|card| self.endpoint.connect(card)).transpose());
-        let data = data.collect::<Result<Vec<_>, _>>()?;
+        let mut data = Vec::new();
+        for card in cards {
+            match card.map(|card| self.endpoint.connect(card)).transpose() {
+                Ok(peer) => data.push(peer),
+                Err(why) => {
+                    let connected = data.into_iter().flatten();
+                    connected.for_each(|peer| self.endpoint.disconnect(peer));
+                    return Err(why.into());
+                }
+            }
+        }
         for ((fresh, rank, _), data) in channels.into_iter().zip(data) {
             self.attach(fresh, data);
             self.part.greetings(|greetings| greetings.greeter.met(Arc::clone(&rank)));
@@ -208,10 +219,10 @@ impl Driver {
     }
 
     fn lose(&mut self, agent: AgentEpoch) {
+        self.part.greetings(|greetings| greetings.lost(agent));
         if let Some(Neighbour { data, .. }) = self.neighbours.remove(&agent) {
             tracing::info!(agent = agent.0, "peer lost");
             data.into_iter().for_each(|peer| self.endpoint.disconnect(peer));
-            self.part.greetings(|greetings| greetings.lost(agent));
             self.input(Input::PeerLost(agent));
         }
     }
@@ -267,6 +278,7 @@ impl Driver {
                 let agent = message.to;
                 let Some(near) = self.neighbours.get(&agent) else {
                     // What was asked of it meanwhile would wait for an answer in vain.
+                    self.part.greetings(|greetings| greetings.lost(agent));
                     return self.input(Input::PeerLost(agent));
                 };
                 if near.link.messages.try_send(message).is_err() {
@@ -281,7 +293,7 @@ impl Driver {
                     granted.map_err(|why| why.to_string())
                 });
                 if let Err(why) = granted {
-                    // The reader will be told that nothing is granted, and D will try again.
+                    // The reader has its answer already, and learns it when it reads.
                     tracing::error!(%why, "blocks cannot be granted");
                 }
             }
@@ -313,6 +325,7 @@ impl Driver {
             Event::Received { claim } => self.ended(&claim, Ok(())),
             Event::Failed { claim, failure } => self.ended(&claim, Err(Some(failure))),
             Event::Released { claim } => self.ended(&claim, Err(None)),
+            Event::Nothing { claim } => self.nothing(&claim),
             // Nobody has a way to ask for it yet.
             Event::Withdrawn => {}
         }
@@ -326,6 +339,14 @@ impl Driver {
         let Waiting::Offer(reply) = waiting else { return };
         // Whoever does not take it, now or from the channel, aborts: see `decode::Guard`.
         let _ = reply.send(Ok((remote, offers)));
+    }
+
+    /// Nothing is to be read at this rank; it has told other ranks that they may free.
+    fn nothing(&mut self, claim: &ClaimId) {
+        let Some(Claimed { waiting, .. }) = self.claims.remove(claim) else { return };
+        if let Waiting::Offer(reply) = waiting {
+            let _ = reply.send(Err(FetchError::Nothing));
+        }
     }
 
     fn ended(&mut self, claim: &ClaimId, ended: Ended) {

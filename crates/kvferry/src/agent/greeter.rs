@@ -10,6 +10,7 @@ use connector::{Acquaintance, AgentEpoch, Peer, counterparts};
 use dashmap::DashMap;
 use kv_layout::{BlockTable, CacheLayout, Planner, readers};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use transport::session::{Role, Secret};
@@ -23,6 +24,9 @@ use crate::{Config, FetchError};
 
 /// The provider that this side has.
 const TCP: &str = "tcp";
+
+/// Ranks of one engine that are greeted at a time.
+const SIDE_BY_SIDE: usize = 32;
 
 /// Greets prefill engines for one decode agent.
 #[derive(Clone)]
@@ -48,6 +52,9 @@ pub(crate) struct Remote {
 /// One rank of it, as it described itself.
 pub(crate) struct RemoteRank {
     pub(crate) peer: Peer,
+    /// Its place in the engine, and how many ranks that has.
+    rank: u32,
+    ranks: u32,
     pub(crate) layout: CacheLayout,
     /// The blocks of a request that this rank has nothing of.
     pub(crate) no_blocks: Vec<BlockTable>,
@@ -123,17 +130,20 @@ impl Greeter {
         Ok(Meeting { remote: Remote { ranks, planner }, acquaintance, channels })
     }
 
-    /// Every rank, in their order.
+    /// Every rank, in their order: the first alone, for it knows how many there are, and then
+    /// the others side by side.
     async fn all(&self, address: &Address) -> Result<Vec<Met>, FetchError> {
-        let mut greetings = JoinSet::new();
         let ranks = address.rank_count();
-        for (index, at) in address.ranks().enumerate() {
-            let (greeter, at) = (self.clone(), at.clone());
+        let first = self.rank(&address.first, 0, ranks).await?;
+        let mut met = BTreeMap::from([(0, first)]);
+        let (mut greetings, places) = (JoinSet::new(), Arc::new(Semaphore::new(SIDE_BY_SIDE)));
+        for (index, at) in (1..).zip(&address.others) {
+            let (greeter, at, places) = (self.clone(), at.clone(), Arc::clone(&places));
             greetings.spawn(async move {
+                let _place = places.acquire().await;
                 Ok::<_, FetchError>((index, greeter.rank(&at, index, ranks).await?))
             });
         }
-        let mut met = BTreeMap::new();
         while let Some(greeted) = greetings.join_next().await {
             let (index, rank) = greeted.map_err(|_| FetchError::Stopped)??;
             met.insert(index, rank);
@@ -168,13 +178,15 @@ impl Greeter {
         let greeting = greeting.map_err(|why| failed(why.into()))?;
         let known = |agent| self.known.get(&agent).map(|rank| Arc::clone(&rank));
         let dialled = control::dial(stream, greeting, &self.handshake, known).await;
-        let opened = match dialled.map_err(failed)? {
-            Dialled::Known(rank) => return Ok(Met { rank, channel: None }),
-            Dialled::Opened(opened) => opened,
+        let met = match dialled.map_err(failed)? {
+            Dialled::Known(rank) => Met { rank, channel: None },
+            Dialled::Opened(opened) => {
+                compatible(&self.handshake, &opened.theirs)?;
+                Met { rank: Arc::new(RemoteRank::new(&opened.theirs)), channel: Some(opened) }
+            }
         };
-        compatible(&self.handshake, &opened.theirs)?;
-        check_place(&opened.theirs, index, ranks).map_err(failed)?;
-        Ok(Met { rank: Arc::new(RemoteRank::new(&opened.theirs)), channel: Some(opened) })
+        check_place(&met.rank, index, ranks).map_err(failed)?;
+        Ok(met)
     }
 
     /// The addresses of a rank that this side may connect to, of which there is at least one.
@@ -210,20 +222,22 @@ impl RemoteRank {
         let layout = theirs.layout.clone();
         let no_blocks = layout.groups.iter().map(|_| nothing()).collect();
         let peer = Peer { engine: theirs.engine, agent: theirs.agent };
-        Self { peer, layout, no_blocks }
+        Self { peer, rank: theirs.rank.0, ranks: theirs.ranks, layout, no_blocks }
     }
 }
 
-/// The rank must be the one that the parameters call so: its share of every layer hangs on it.
-fn check_place(theirs: &Handshake, index: usize, count: usize) -> Result<(), ControlError> {
-    let (rank, ranks) = (theirs.rank.0, theirs.ranks);
+/// The rank must be the one that the parameters call so, whether it is known already or not: its
+/// share of every layer hangs on it.
+fn check_place(met: &RemoteRank, index: usize, count: usize) -> Result<(), ControlError> {
+    let (rank, ranks) = (met.rank, met.ranks);
     if (rank as usize, ranks as usize) == (index, count) {
         return Ok(());
     }
     Err(ControlError::Place { rank, ranks, index, count })
 }
 
-/// All ranks must be of one life of the engine.
+/// All ranks must be of one life of the engine. That no two of them are one agent follows from
+/// their places, which an agent has one of.
 fn check_lives(met: &[Met], address: &Address) -> Result<(), FetchError> {
     for (met_here, at) in met.iter().zip(address.ranks()) {
         let (first, other) = (met[0].rank.peer.engine, met_here.rank.peer.engine);

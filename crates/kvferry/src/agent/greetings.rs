@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use connector::AgentEpoch;
-use connector::params::Address;
-use tokio::task::JoinSet;
+use connector::limits::MAX_ENGINES;
+use connector::params::{Address, RankAddress};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::greeter::{Greeter, Meeting, Remote};
 use crate::FetchError;
@@ -22,45 +23,69 @@ pub(super) struct Greetings {
     pub(super) greeter: Greeter,
     /// They end with the agent.
     tasks: JoinSet<Greeted>,
-    engines: BTreeMap<Address, Arc<Remote>>,
-    refused: BTreeMap<Address, (Instant, FetchError)>,
+    /// What each of them greets.
+    greeted: Vec<(Id, Address)>,
+    engines: BTreeMap<Place, Arc<Remote>>,
+    refused: BTreeMap<Place, (Instant, FetchError)>,
+}
+
+/// An engine is where its ranks answer, whatever else parameters call it.
+type Place = Vec<RankAddress>;
+
+fn place(address: &Address) -> Place {
+    address.ranks().cloned().collect()
 }
 
 impl Greetings {
     pub(super) fn new(greeter: Greeter) -> Self {
         let (engines, refused) = (BTreeMap::new(), BTreeMap::new());
-        Self { greeter, tasks: JoinSet::new(), engines, refused }
+        Self { greeter, tasks: JoinSet::new(), greeted: Vec::new(), engines, refused }
     }
 
     /// Begins to greet an engine.
     pub(super) fn greet(&mut self, address: Address) {
-        let greeter = self.greeter.clone();
-        self.tasks.spawn(async move {
-            let greeted = greeter.greet(&address).await;
-            (address, greeted)
+        let (greeter, at) = (self.greeter.clone(), address.clone());
+        let task = self.tasks.spawn(async move {
+            let greeted = greeter.greet(&at).await;
+            (at, greeted)
         });
+        self.greeted.push((task.id(), address));
     }
 
-    /// The next greeting that has come to its end; never, while there is none.
+    /// The next greeting that has come to its end, however it did; never, while there is none.
     pub(super) async fn next(&mut self) -> Greeted {
-        loop {
-            match self.tasks.join_next().await {
-                Some(Ok(greeted)) => return greeted,
-                // A greeting that panicked: its requests give up by themselves.
-                Some(Err(why)) => tracing::error!(%why, "a greeting ended"),
-                None => std::future::pending().await,
+        let Some(ended) = self.tasks.join_next_with_id().await else {
+            return std::future::pending().await;
+        };
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let at = self.greeted.iter().position(|(task, _)| *task == id);
+        let address = at.map(|at| self.greeted.swap_remove(at).1);
+        match (ended, address) {
+            (Ok((_, greeted)), _) => greeted,
+            // It panicked: those who wait for it are told all the same.
+            (Err(why), Some(address)) => {
+                tracing::error!(%why, "a greeting ended");
+                (address, Err(FetchError::Stopped))
             }
+            (Err(_), None) => std::future::pending().await,
         }
     }
 
     pub(super) fn known(&mut self, address: &Address, remote: Remote) {
-        self.refused.remove(address);
-        self.engines.insert(address.clone(), Arc::new(remote));
+        let place = place(address);
+        self.refused.remove(&place);
+        if self.engines.len() >= MAX_ENGINES {
+            // The machine has forgotten one as well; what is being read keeps its own.
+            let unused = |(_, remote): &(&Place, &Arc<Remote>)| Arc::strong_count(remote) == 1;
+            let unused = self.engines.iter().find(unused).map(|(place, _)| place.clone());
+            unused.map(|place| self.engines.remove(&place));
+        }
+        self.engines.insert(place, Arc::new(remote));
     }
 
     pub(super) fn refused(&mut self, address: &Address, why: FetchError) {
         self.refused.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
-        self.refused.insert(address.clone(), (Instant::now(), why));
+        self.refused.insert(place(address), (Instant::now(), why));
     }
 
     /// A rank is gone, and the engines that it belongs to are to be greeted anew.
@@ -71,11 +96,11 @@ impl Greetings {
     }
 
     pub(super) fn engine(&self, address: &Address) -> Option<Arc<Remote>> {
-        self.engines.get(address).map(Arc::clone)
+        self.engines.get(&place(address)).map(Arc::clone)
     }
 
     /// Why an engine could not be greeted.
     pub(super) fn why(&self, address: &Address) -> Option<FetchError> {
-        self.refused.get(address).map(|(_, why)| why.clone())
+        self.refused.get(&place(address)).map(|(_, why)| why.clone())
     }
 }

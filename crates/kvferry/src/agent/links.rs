@@ -37,8 +37,8 @@ impl Fresh {
         Self { peer, inbound, outbound, commands }
     }
 
-    /// Begins to listen. What is heard becomes commands, so the driver, which calls this while
-    /// it handles one, knows the channel before it gets the first.
+    /// Begins to listen. What is heard becomes commands, so the driver, which calls this itself,
+    /// knows the channel before it gets the first.
     pub(super) fn start(self) -> Link {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,8 @@ async fn say(mut outbound: Outbound, mut outgoing: mpsc::Receiver<Message>) {
             Err(_) => outbound.beat().await,
         };
         // The receiving task sees the same socket end, and tells the driver.
-        if said.is_err() {
+        if let Err(why) = said {
+            tracing::warn!(%why, "nothing more can be said on a control channel");
             return;
         }
     }

@@ -227,28 +227,65 @@ async fn a_rank_that_nobody_reads_is_told_so() {
     d.at_rest().await;
 }
 
-/// A rank's share of every layer hangs on its place: parameters that mix ranks up are refused.
+/// A rank's share of every layer hangs on its place: parameters that mix ranks up are refused,
+/// by whom nobody is known to yet and by whom everybody is. A rank that is named twice would be
+/// read once, and half of the blocks would be somebody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranks_in_the_wrong_place() {
-    let (mut p, d) = (P::start(&model(), tensor(2)).await, D::start(&model(), tensor(1)));
-    let params = p.offer(1).await;
-    let refused = |moved: Vec<Result<u64, FetchError>>| match moved.into_iter().next() {
-        Some(Err(why @ FetchError::Control { .. })) => why.to_string(),
-        other => panic!("not refused: {other:?}"),
-    };
+    for model in [model(), of_one_head()] {
+        let (mut p, d) = (P::start(&model, tensor(2)).await, D::start(&model, tensor(1)));
+        let params = p.offer(1).await;
+        mixed_up(&d, &params).await;
+        for moved in d.fetch(1, &params).await {
+            moved.unwrap();
+        }
+        p.freed().await;
+        let params = p.offer(2).await;
+        mixed_up(&d, &params).await;
+        for moved in d.fetch(2, &params).await {
+            moved.unwrap();
+        }
+        p.freed().await;
+        p.at_rest().await;
+        d.at_rest().await;
+    }
+}
+
+async fn mixed_up(d: &D, params: &Value) {
     let mut missing = params.clone();
     missing["kvferry"]["other_ranks"] = Value::Array(Vec::new());
-    let why = refused(d.fetch(1, &missing).await);
-    assert!(why.ends_with("it is rank 0 of 2, not rank 0 of 1"), "{why}");
     let mut twice = params.clone();
     twice["kvferry"]["other_ranks"][0]["port"] = params["remote_port"].clone();
-    let why = refused(d.fetch(1, &twice).await);
-    assert!(why.ends_with("it is rank 0 of 2, not rank 1 of 2"), "{why}");
+    let mut more = params.clone();
+    let other = params["kvferry"]["other_ranks"][0].clone();
+    more["kvferry"]["other_ranks"].as_array_mut().unwrap().push(other);
+    for (params, told) in [
+        (missing, "it is rank 0 of 2, not rank 0 of 1"),
+        (twice, "it is rank 0 of 2, not rank 1 of 2"),
+        (more, "it is rank 0 of 2, not rank 0 of 3"),
+    ] {
+        let moved = d.fetch(1, &params).await.remove(0);
+        let why = moved.expect_err("ranks that are mixed up").to_string();
+        assert!(why.ends_with(told), "{why}");
+    }
+}
+
+/// One rank that is said to be two: both are the same agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_rank_is_not_two() {
+    let (mut p, d) = (P::start(&model(), tensor(1)).await, D::start(&model(), tensor(1)));
+    let params = p.offer(1).await;
     for moved in d.fetch(1, &params).await {
         moved.unwrap();
     }
     p.freed().await;
-    p.at_rest().await;
+    let mut params = p.offer(2).await;
+    let itself = serde_json::json!({
+        "host": params["remote_host"], "port": params["remote_port"],
+    });
+    params["kvferry"]["other_ranks"] = serde_json::json!([itself]);
+    let why = d.fetch(2, &params).await.remove(0).expect_err("one rank as two").to_string();
+    assert!(why.ends_with("it is rank 0 of 1, not rank 0 of 2"), "{why}");
     d.at_rest().await;
 }
 

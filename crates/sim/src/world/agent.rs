@@ -119,7 +119,9 @@ impl World {
                 self.look_for_stale_reads(who, claim);
                 Some(claim.clone())
             }
-            Event::Failed { claim, .. } | Event::Released { claim } => Some(claim.clone()),
+            Event::Failed { claim, .. } | Event::Released { claim } | Event::Nothing { claim } => {
+                Some(claim.clone())
+            }
             Event::Withdrawn => return self.withdrawn(who),
         };
         let mut told = false;

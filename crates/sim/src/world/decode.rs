@@ -68,6 +68,7 @@ impl World {
                 Event::Received { claim } => (claim, Ended::Received),
                 Event::Failed { claim, failure } => (claim, Ended::Failed(failure)),
                 Event::Released { claim } => (claim, Ended::Released),
+                Event::Nothing { claim } => (claim, Ended::Nothing),
                 _ => continue,
             };
             self.engines[engine].scheduler.ended(rank, &claim, how);

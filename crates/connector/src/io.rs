@@ -263,6 +263,9 @@ pub enum ReadFailure {
     /// The peer lets nobody read these blocks, or no longer.
     #[error("the peer refuses")]
     Refused,
+    /// This side cannot ask for it: it is too large, or not of its memory.
+    #[error("this side cannot ask for it")]
+    Impossible,
     /// The transport failed.
     #[error("the transport failed")]
     Transport,
@@ -284,6 +287,7 @@ impl ReadFailure {
         match self {
             Self::Refused | Self::Transport | Self::Stopped => Class::Retry,
             Self::PeerLost | Self::Overdue => Class::PeerLost,
+            Self::Impossible => Class::Bug,
         }
     }
 

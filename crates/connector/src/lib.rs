@@ -118,7 +118,9 @@ pub use ids::{
 pub use io::{Action, Event, Failure, Fetch, Input, Lease, Offer, ReadFailure, Why};
 pub use loads::{Allocation, Ended};
 pub use peers::Acquaintance;
-pub use scheduler::{FinishError, Finished, Order, Outcome, RemotePrefill, Scheduler, UnderWay};
+pub use scheduler::{
+    FinishError, Finished, Order, Outcome, RemotePrefill, Scheduler, UnderWay, sendable,
+};
 pub use worker::{Counts, Worker};
 
 #[cfg(test)]

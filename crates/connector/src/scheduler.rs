@@ -297,7 +297,10 @@ fn outcome(request: RequestId, sum: Sum) -> Option<Outcome> {
 }
 
 /// Refuses what no answer or read could carry, before anybody is told to ask for it.
-fn sendable(tables: &[BlockTable]) -> Result<(), FinishError> {
+///
+/// # Errors
+/// [`FinishError::Size`].
+pub fn sendable(tables: &[BlockTable]) -> Result<(), FinishError> {
     let blocks = tables.iter().map(|table| table.ids.len()).sum();
     let fits = blocks <= MAX_LEASE_BLOCKS && tables.len() <= MAX_GROUPS;
     if fits { Ok(()) } else { Err(FinishError::Size { tables: tables.len(), blocks }) }

@@ -30,6 +30,7 @@ pub struct Offered {
     guard: Guard,
     offers: Vec<Offer>,
     valid: u64,
+    hits: Vec<u64>,
 }
 
 /// A claim that somebody still wants. Made before the claim is sent, so that it ends whenever
@@ -80,7 +81,8 @@ impl Decode {
         permit.send(Command::Claim { fetch, hold, reply });
         let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
         let (agent, layout) = (Arc::clone(&self.agent), Arc::clone(&self.layout));
-        Ok(Offered { agent, layout, remote, guard, offers, valid: prompt.valid })
+        let (valid, hits) = (prompt.valid, Vec::new());
+        Ok(Offered { agent, layout, remote, guard, offers, valid, hits })
     }
 
     /// What the agent holds now; all 0 once it has stopped.
@@ -90,6 +92,15 @@ impl Decode {
 }
 
 impl Offered {
+    /// Leaves out what this engine has already: so many tokens from position 0 on, one number
+    /// for each KV cache group, whose blocks the tables of [`receive`](Self::receive) may leave
+    /// out at the front. Blocks of a prefix cache are thus never written.
+    #[must_use]
+    pub fn after(mut self, hits: &[u64]) -> Self {
+        self.hits = hits.to_vec();
+        self
+    }
+
     /// Reads into the blocks of `tables` (one table for each KV cache group of this rank)
     /// what a computation from position `resume_at` on needs, and commits. Gives the bytes
     /// that moved.
@@ -129,7 +140,7 @@ impl Offered {
         let sources: Vec<&[BlockTable]> =
             self.remote.ranks.iter().map(|rank| self.source(rank)).collect();
         let span = Span { valid: self.valid, resume_at };
-        Ok(self.remote.planner.plan(&sources, tables, &[], span)?)
+        Ok(self.remote.planner.plan(&sources, tables, &self.hits, span)?)
     }
 
     fn offer(&self, rank: &RemoteRank) -> Option<&Offer> {

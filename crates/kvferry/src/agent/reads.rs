@@ -72,9 +72,13 @@ impl Reads {
                 self.waiting.push_back(*refused.transfer);
                 continue;
             }
-            tracing::warn!(why = %refused.why, "a read was refused");
+            tracing::warn!(why = %refused.why, "a read cannot be asked for");
             let leg = self.open.remove(&refused.transfer.id);
-            told.extend(leg.map(|leg| ended(leg, Err(ReadFailure::Refused))));
+            let why = match refused.why {
+                SubmitErrorKind::UnknownPeer => ReadFailure::PeerLost,
+                _ => ReadFailure::Impossible,
+            };
+            told.extend(leg.map(|leg| ended(leg, Err(why))));
         }
         told
     }

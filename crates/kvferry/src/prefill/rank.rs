@@ -85,6 +85,7 @@ impl PrefillRank {
         if given != groups {
             return Err(OfferError::Tables { tables: given, groups });
         }
+        connector::sendable(tables)?;
         agent::granted(&self.layout, tables)?;
         self.agent.commands.reserve().await.map(Room).map_err(|_| OfferError::Stopped)
     }

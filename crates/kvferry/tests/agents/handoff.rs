@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::proxy::Proxy;
-use crate::common::{BYTES, D, P, bounded, within};
+use crate::common::{BYTES, D, P, RESUME, TOKENS, bounded, within};
 use kvferry::Config;
 use kvferry::connector::{Bounds, Why};
-use kvferry::kv_layout::PageOrder;
+use kvferry::kv_layout::{BlockTable, PageOrder};
 use tokio::task::JoinSet;
 
 async fn hand_over(from: PageOrder, to: PageOrder) {
@@ -154,6 +154,37 @@ async fn a_claim_is_renewed_while_the_request_waits() {
     let offered = d.claim(1, &params).await.unwrap();
     tokio::time::sleep(2 * claim_life).await;
     assert_eq!(d.receive(1, offered).await.unwrap(), BYTES);
+    assert_eq!(p.freed(1).await, Why::Satisfied);
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+/// What the prefix cache has is neither read nor written: its blocks may be left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_there_already_is_left_out() {
+    let config = Config::default();
+    let (mut p, d) =
+        (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+    let params = p.offer(1).await;
+    let offered = d.claim(1, &params).await.unwrap();
+    // 24 tokens are 3 blocks of 8: of the full layers these are left out, and of the windowed
+    // ones, whose query at 52 sees keys from 33 on, nothing is.
+    let tables = d.engine.allocate(TOKENS, RESUME).unwrap();
+    let full = |table: &BlockTable| table.first_token == 0;
+    let short = tables.iter().map(|table| match full(table) {
+        true => BlockTable { first_token: 24, ids: table.ids[3..].into() },
+        false => table.clone(),
+    });
+    let short: Vec<BlockTable> = short.collect();
+    let hits = vec![24; tables.len()];
+    let moved = within("receive", offered.after(&hits).receive(&short, RESUME)).await.unwrap();
+    assert_eq!(moved, BYTES - 2 * 3 * 8 * 3 * 32);
+    let cached = tables
+        .iter()
+        .filter(|table| full(table))
+        .map(|table| BlockTable { first_token: 0, ids: table.ids[..3].into() });
+    d.engine.inspect_unused(&cached.collect::<Vec<_>>()).unwrap();
+    d.engine.retire(&tables);
     assert_eq!(p.freed(1).await, Why::Satisfied);
     p.at_rest().await;
     d.at_rest().await;

@@ -11,6 +11,7 @@ mod pair;
 mod plan;
 mod process;
 mod replay;
+mod sim;
 mod summary;
 mod trace;
 
@@ -75,6 +76,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Plan(plan) => plan::run(plan, arguments.json),
         Command::Handoff(handoff) => in_runtime(handoff::run(handoff, arguments.json)),
         Command::Replay(replay) => in_runtime(replay::run(replay, arguments.json)),
+        Command::Sim(sim) => sim::run(sim, arguments.json),
         Command::PrefillWorker(worker) => {
             // The parent hears of a failure over the pipe, and tells the user.
             in_runtime(async {

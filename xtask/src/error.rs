@@ -18,6 +18,9 @@ pub enum Error {
     /// A file of the repository cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    /// A log cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
     /// Cargo does not understand the workspace.
     #[error("cargo metadata: {0}")]
     Metadata(#[from] cargo_metadata::Error),

@@ -6,6 +6,7 @@ mod ci;
 mod doc_commands;
 mod error;
 mod exec;
+mod sim;
 mod stage;
 mod tests_stage;
 mod tidy;
@@ -15,6 +16,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::error::Error;
+use crate::sim::SimArgs;
 use crate::stage::Stage;
 use crate::workspace::Workspace;
 
@@ -43,6 +46,8 @@ enum Task {
     DocCommands,
     /// Build the benchmarks without running them
     Benches,
+    /// Play simulated worlds, from where the last run stopped; not a stage of ci
+    Sim(SimArgs),
 }
 
 /// Which stages `ci` runs, and whether it stops at the first that fails.
@@ -67,9 +72,10 @@ impl CiArgs {
 
 impl Task {
     /// A stage alone is a `ci` with only that stage.
-    fn into_args(self) -> CiArgs {
+    fn run(self, workspace: &Workspace) -> Result<bool, Error> {
         let stage = match self {
-            Self::Ci(args) => return args,
+            Self::Ci(args) => return Ok(ci::run(&args, workspace)),
+            Self::Sim(args) => return sim::run(&args, workspace).map(|()| true),
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,
@@ -78,13 +84,13 @@ impl Task {
             Self::DocCommands => Stage::DocCommands,
             Self::Benches => Stage::Benches,
         };
-        CiArgs { only: vec![stage], ..CiArgs::default() }
+        Ok(ci::run(&CiArgs { only: vec![stage], ..CiArgs::default() }, workspace))
     }
 }
 
 fn main() -> ExitCode {
-    let args = Cli::parse().task.into_args();
-    match Workspace::load().map(|workspace| ci::run(&args, &workspace)) {
+    let task = Cli::parse().task;
+    match Workspace::load().and_then(|workspace| task.run(&workspace)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -297,8 +297,13 @@ impl World {
             let trusting = self.is_planted(Planted::TrustParams);
             let tables = if trusting { &local.hint } else { &offer.tables };
             let copies = local.copies(tables, part);
-            let to_read =
-                ToRead { token: offer.token, source: *source, owner: local.owner, copies };
+            let to_read = ToRead {
+                token: offer.token,
+                source: *source,
+                owner: local.owner,
+                copies,
+                tries: 0,
+            };
             Some((offer.peer, to_read))
         };
         offers.iter().filter_map(of).collect()

@@ -7,6 +7,7 @@ mod doc_commands;
 mod error;
 mod exec;
 mod fuzz;
+mod sim;
 mod stage;
 mod tests_stage;
 mod tidy;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::error::Error;
+use crate::sim::SimArgs;
 use crate::stage::Stage;
 use crate::workspace::Workspace;
 
@@ -47,6 +49,8 @@ enum Task {
     Benches,
     /// Search for inputs that break a promise, led by coverage (needs a C++ compiler)
     Fuzz(FuzzArgs),
+    /// Play simulated worlds, from where the last run stopped; not a stage of ci
+    Sim(SimArgs),
 }
 
 /// What to search, and for how long.
@@ -87,6 +91,7 @@ impl Task {
     fn run(self, workspace: &Workspace) -> Result<bool, Error> {
         match self {
             Self::Fuzz(args) => fuzz::run(&args, workspace).map(|()| true),
+            Self::Sim(args) => sim::run(&args, workspace).map(|()| true),
             Self::Ci(args) => Ok(ci::run(&args, workspace)),
             stage => Ok(ci::run(&stage.alone(), workspace)),
         }
@@ -95,7 +100,7 @@ impl Task {
     /// A stage alone is a `ci` with only that stage.
     fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(_) | Self::Fuzz(_) => return CiArgs::default(),
+            Self::Ci(_) | Self::Fuzz(_) | Self::Sim(_) => return CiArgs::default(),
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Handoff(HandoffArgs),
     /// Hand over a real request trace, with bounded pools on both sides.
     Replay(ReplayArgs),
+    /// Play engines that hand requests over while everything goes wrong, and check every rule.
+    Sim(crate::sim::SimArgs),
     /// A rank of the prefill side of `handoff` and `replay`; speaks JSON lines with its parent.
     #[command(hide = true)]
     PrefillWorker(WorkerArgs),

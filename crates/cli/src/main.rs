@@ -11,6 +11,7 @@ mod pair;
 mod plan;
 mod process;
 mod replay;
+mod sim;
 mod summary;
 mod trace;
 
@@ -76,6 +77,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Plan(plan) => plan::run(plan, arguments.json),
         Command::Handoff(handoff) => in_runtime(handoff::run(handoff, arguments.json)),
         Command::Replay(replay) => in_runtime(replay::run(replay, arguments.json)),
+        Command::Sim(sim) => sim::run(sim, arguments.json),
         Command::PrefillWorker(worker) => serve(Role::Prefill, worker),
         Command::DecodeWorker(worker) => serve(Role::Decode, worker),
     }

@@ -1,11 +1,13 @@
 //! One agent: its state machine, its endpoint, and the task that drives both.
 
 mod driver;
+mod grants;
 mod greeter;
 mod greetings;
 mod links;
 mod part;
 mod reads;
+mod wait;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use transport::{AgentId, Endpoint};
 
 use crate::{Config, Engine, FetchError, StartError};
 use driver::Driver;
-pub(crate) use driver::granted;
+pub(crate) use grants::granted;
 use greeter::Greeter;
 pub(crate) use greeter::{Remote, RemoteRank};
 use greetings::Greetings;

@@ -63,8 +63,8 @@ fn all_are_served_where_nothing_goes_wrong() {
 fn the_same_seed_goes_the_same_way_to_the_letter() {
     for seed in [0, 7, 11] {
         let setup = Setup { requests: 60, ..Setup::of_seed(seed) };
-        let once = run_noted(&setup).unwrap_or_else(|broken| panic!("{broken}"));
-        let again = run_noted(&setup).unwrap_or_else(|broken| panic!("{broken}"));
+        let once = run_noted(&setup, None).unwrap_or_else(|broken| panic!("{broken}"));
+        let again = run_noted(&setup, None).unwrap_or_else(|broken| panic!("{broken}"));
         assert!(once.timeline.lines().count() > 500, "{}", once.timeline);
         assert_eq!(once, again);
     }

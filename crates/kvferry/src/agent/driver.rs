@@ -1,22 +1,22 @@
 //! The task that carries inputs, actions and events between the machine and the world.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use connector::params::Address;
 use connector::{Action, AgentEpoch, ClaimId, Event, Failure, Fetch, Input, Offer, Worker};
-use kv_layout::{BlockTable, CacheLayout};
-use strided::{Blocks, Pattern, RegionId};
+use kv_layout::CacheLayout;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use transport::{AgentId, Endpoint, Event as Moved, GrantToken, PeerId};
 
+use super::granted;
 use super::greeter::Meeting;
 use super::greetings::Greeted;
 use super::part::Part;
 use super::reads::Reads;
+use super::wait::{readable, sleep_until};
 use super::{Command, Ended, Fresh, Hold, Link, Offers, Read};
 use crate::{Config, FetchError};
 
@@ -375,38 +375,6 @@ impl Driver {
             _ => None,
         };
         why.flatten().unwrap_or(FetchError::Failed(failure))
-    }
-}
-
-/// The pages of a lease, as the endpoint must allow them. `tables` has one for each group.
-pub(crate) fn granted(
-    layout: &CacheLayout,
-    tables: &[BlockTable],
-) -> Result<Vec<Blocks>, strided::Error> {
-    let mut blocks = Vec::new();
-    for (group, table) in (0_u32..).zip(tables) {
-        for (region, span) in layout.group_spans(group) {
-            let page = Pattern::contiguous(span.start, span.end - span.start)?;
-            blocks.push(Blocks::new(RegionId(region), table.ids.clone(), page)?);
-        }
-    }
-    Ok(blocks)
-}
-
-/// Returns when the endpoint has events. The readiness is cleared before they are taken, so
-/// that what comes in between shows again.
-async fn readable(ready: &AsyncFd<OwnedFd>) {
-    match ready.readable().await {
-        Ok(mut guard) => guard.clear_ready(),
-        // The runtime is going away, and this task with it.
-        Err(_) => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }
 

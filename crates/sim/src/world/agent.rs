@@ -192,7 +192,7 @@ impl World {
     pub(crate) fn deliver(&mut self, who: Who, from: Peer, message: Message) {
         for message in self.incoming(who, message) {
             if let Body::Request(request) = &message.body {
-                self.oracles.asked(who, &message.claim, request);
+                self.oracles.asked(who, message.from, &message.claim, request);
             }
             // A forged notice comes from the one whom it names.
             let from = Peer { agent: message.from, ..from };

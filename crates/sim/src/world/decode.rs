@@ -211,6 +211,8 @@ impl World {
         let (request, had) = (local.request, u64::from(local.hit * BLOCK));
         let born = self.oracles.born(&local.claim.lease);
         let well = born.is_some_and(|born| born > self.terrain.well_at());
+        // An engine that is so far behind cannot hold a claim for ever.
+        let behind = self.now > local.fetched + 500 * SEC;
         let right = match local.state {
             State::Queued => recompute.is_none(),
             State::Loading => recompute.is_some_and(|from| from <= had),
@@ -222,7 +224,7 @@ impl World {
                 format!("{name} fails in {state:?}, computes from {recompute:?}, had {had}")
             });
         }
-        if well || self.terrain.setup.faults.is_none() {
+        if !behind && (well || self.terrain.setup.faults.is_none()) {
             self.broken(Oracle::Unserved, Some(request), || {
                 format!("{name} failed although nothing went wrong: {failure}")
             });
@@ -296,8 +298,13 @@ impl World {
             let trusting = self.is_planted(Planted::TrustParams);
             let tables = if trusting { &local.hint } else { &offer.tables };
             let copies = local.copies(tables, part);
-            let to_read =
-                ToRead { token: offer.token, source: *source, owner: local.owner, copies };
+            let to_read = ToRead {
+                token: offer.token,
+                source: *source,
+                owner: local.owner,
+                copies,
+                tries: 0,
+            };
             Some((offer.peer, to_read))
         };
         offers.iter().filter_map(of).collect()

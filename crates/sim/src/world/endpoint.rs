@@ -22,6 +22,8 @@ pub(crate) struct ToRead {
     /// Who owns the blocks at D.
     pub(crate) owner: u32,
     pub(crate) copies: Vec<Copied>,
+    /// How often it was tried.
+    pub(crate) tries: u32,
 }
 
 /// One block: where it lies at P, and where it goes at D.
@@ -120,11 +122,16 @@ impl World {
         if !agent.links.contains_key(&peer) {
             return ended(ReadFailure::PeerLost);
         }
-        let Some(fetching) = agent.fetching.get(&claim) else {
+        let Some(fetching) = self.agent_mut(who)?.fetching.get_mut(&claim) else {
             self.broken(Oracle::Reads, None, || format!("{who:?} reads {claim:?}, which ended"));
             return None;
         };
-        let what = fetching.to_read.get(&peer)?.clone();
+        let what = fetching.to_read.get_mut(&peer)?;
+        what.tries += 1;
+        let what = what.clone();
+        if what.tries > 2 {
+            self.broken(Oracle::Limits, None, || format!("{who:?} tries a third time: {claim:?}"));
+        }
         if self.fault(Fault::Read, 100) {
             let how = [ReadFailure::Transport, ReadFailure::Refused][usize::from(self.chance(200))];
             return ended(how);

@@ -37,6 +37,8 @@ pub(crate) struct Agent {
     pub(crate) granted: BTreeMap<ReadToken, Granted>,
     /// D: what it fetches.
     pub(crate) fetching: BTreeMap<ClaimId, Fetching>,
+    /// D: engines that it is greeting.
+    pub(crate) greeting: BTreeSet<usize>,
     /// D: reads that wait for room in the endpoint.
     pub(crate) waiting: VecDeque<(ClaimId, AgentEpoch)>,
 }
@@ -144,6 +146,7 @@ impl Agent {
             ordered: 0,
             granted: BTreeMap::new(),
             fetching: BTreeMap::new(),
+            greeting: BTreeSet::new(),
             waiting: VecDeque::new(),
         })
     }

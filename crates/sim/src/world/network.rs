@@ -185,6 +185,9 @@ impl World {
     /// D begins to shake hands with all ranks of an engine.
     pub(crate) fn greet(&mut self, who: Who, address: Address) {
         let there = engine_at(&address);
+        if self.agent_mut(who).is_some_and(|agent| !agent.greeting.insert(there)) {
+            self.broken(Oracle::Limits, None, || format!("{who:?} greets {there} twice at once"));
+        }
         let round = self.between(1, 4) * self.terrain.latency + self.delay();
         let apart = self.network.apart(who.engine, there);
         let standing = |engine: &super::engine::Engine| {
@@ -209,9 +212,8 @@ impl World {
     }
 
     pub(crate) fn greeted(&mut self, who: Who, address: &Address, reached: bool) {
-        if self.agent(who).is_none() {
-            return;
-        }
+        let Some(agent) = self.agent_mut(who) else { return };
+        agent.greeting.remove(&engine_at(address));
         let address = address.clone();
         let acquaintance = if reached { self.meet(who, &address) } else { None };
         self.note(None, || format!("{who:?} greeted {}: {acquaintance:?}", address.engine_id));

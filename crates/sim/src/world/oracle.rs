@@ -98,8 +98,8 @@ struct AtRank {
 struct Claimed {
     readers: BTreeSet<Rank>,
     agents: BTreeSet<AgentEpoch>,
-    /// Somebody has given it up.
-    released: bool,
+    /// Who has given it up, and been heard.
+    released: BTreeSet<AgentEpoch>,
     alive: BTreeSet<AgentEpoch>,
     /// The last granted or renewed answer.
     answered: Option<u64>,
@@ -107,6 +107,11 @@ struct Claimed {
 }
 
 impl Claimed {
+    /// What a peer has said of it, if it came before the lease.
+    fn forget(&mut self, peer: AgentEpoch) {
+        self.released.remove(&peer);
+    }
+
     /// The last moment at which it may live.
     fn end(&self) -> u64 {
         let lapses = self.answered.map(|at| at + CLAIM_MAX);
@@ -153,14 +158,16 @@ impl Oracles {
     }
 
     /// D asks P's rank.
-    pub(crate) fn asked(&mut self, who: Who, claim: &ClaimId, request: &Request) {
+    pub(crate) fn asked(&mut self, who: Who, from: AgentEpoch, claim: &ClaimId, request: &Request) {
         let Some(at) = self.at(who, &claim.lease) else { return };
         let claimed = at.claims.entry(claim.clone()).or_default();
         match request {
             Request::Claim { readers, .. } if !readers.is_empty() => {
                 claimed.readers.extend(readers.iter().copied());
             }
-            Request::Claim { .. } | Request::Release => claimed.released = true,
+            Request::Claim { .. } | Request::Release => {
+                claimed.released.insert(from);
+            }
             Request::Renew | Request::Done => {}
         }
     }
@@ -177,7 +184,7 @@ impl Oracles {
         let at = self.at(who, &claim.lease)?;
         let claimed = at.claims.entry(claim.clone()).or_default();
         match answer {
-            Answer::Granted(_) if claimed.released => {
+            Answer::Granted(_) if !claimed.released.is_empty() => {
                 let what = format!("{who:?} grants {claim:?}, which was released");
                 return Some((Oracle::Revived, what));
             }
@@ -195,7 +202,9 @@ impl Oracles {
             Answer::Released => {
                 claimed.ended.get_or_insert(now);
             }
-            Answer::Pending | Answer::Over | Answer::Unknown => {}
+            // It came before the lease and waited in vain.
+            Answer::Unknown => claimed.forget(to),
+            Answer::Pending | Answer::Over => {}
         }
         None
     }
@@ -204,6 +213,10 @@ impl Oracles {
     pub(crate) fn peer_lost(&mut self, now: u64, who: Who, peer: AgentEpoch) {
         for watched in self.leases.values_mut().filter(|watched| watched.engine == who.engine) {
             let Some(at) = watched.ranks.get_mut(&who.rank) else { continue };
+            if at.kept == 0 {
+                // What waits for the lease is forgotten with whom it came from.
+                at.claims.values_mut().for_each(|claimed| claimed.forget(peer));
+            }
             let of = |claimed: &&mut Claimed| {
                 claimed.agents.contains(&peer) && !claimed.alive.contains(&peer)
             };

@@ -38,32 +38,35 @@ pub(crate) struct World {
 /// 600 s, what a router delivers late is 70 s late, and the last prompts come after all that.
 const REST: u64 = 1_400 * SEC;
 
+/// The smallest pools hold three requests at a time, which decode for 4 s at most.
+const BACKLOG: u64 = 2 * SEC;
+
 /// Plays a setup.
 ///
 /// # Errors
 /// The first rule that was broken, with what happened to the request that it concerns.
 pub fn run(setup: &Setup) -> Result<Report, Box<Violation>> {
     match play(setup, false) {
+        world if world.book.violated.is_none() => world.verdict(None),
         // The same again, with everything written down.
-        Err(_) => play(setup, true),
-        report => report,
+        _ => play(setup, true).verdict(None),
     }
 }
 
-/// Plays a setup and writes down everything that happens.
+/// Plays a setup and writes down what happens to one request, or everything.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_noted(setup: &Setup) -> Result<Report, Box<Violation>> {
-    play(setup, true)
+pub fn run_noted(setup: &Setup, of: Option<u32>) -> Result<Report, Box<Violation>> {
+    play(setup, true).verdict(of)
 }
 
-fn play(setup: &Setup, noted: bool) -> Result<Report, Box<Violation>> {
+fn play(setup: &Setup, noted: bool) -> World {
     let mut world = World::new(setup);
     world.book.timeline.kept = noted;
     world.fill_router();
     world.plan_faults();
-    let end = world.terrain.calm_at() + REST;
+    let end = world.terrain.calm_at() + REST + BACKLOG * setup.requests as u64;
     while let (None, Some((at, what))) = (&world.book.violated, world.queue.pop()) {
         world.now = at;
         if at > end {
@@ -75,7 +78,7 @@ fn play(setup: &Setup, noted: bool) -> Result<Report, Box<Violation>> {
     if world.book.violated.is_none() {
         world.look_at_rest();
     }
-    world.verdict()
+    world
 }
 
 impl World {
@@ -105,14 +108,14 @@ impl World {
         world
     }
 
-    fn verdict(self) -> Result<Report, Box<Violation>> {
+    fn verdict(self, of: Option<u32>) -> Result<Report, Box<Violation>> {
         let Book { tally, timeline, violated, .. } = self.book;
         let Some((oracle, request, what)) = violated else {
             let (seconds, events) = (self.now / SEC, self.queue.pushed());
-            let timeline = timeline.text(None);
+            let timeline = timeline.text(of);
             return Ok(Report { ends: tally.ends, events, seconds, timeline });
         };
-        let (setup, timeline) = (self.terrain.setup, timeline.text(request));
+        let (setup, timeline) = (self.terrain.setup, timeline.text(of.or(request)));
         Err(Box::new(Violation { setup, oracle, what, request, timeline }))
     }
 

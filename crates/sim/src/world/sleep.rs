@@ -37,9 +37,11 @@ impl World {
 
     /// A worker is asked to let nobody touch its memory any more.
     pub(crate) fn withdraw(&mut self, who: Who) {
-        let now = self.now;
-        self.oracles.withdraws(now, who);
-        self.input(who, Input::Withdraw);
+        if self.agent(who).is_some() {
+            let now = self.now;
+            self.oracles.withdraws(now, who);
+            self.input(who, Input::Withdraw);
+        }
     }
 
     /// A worker says that nobody can touch its memory any more: it is taken away.

@@ -1,8 +1,8 @@
 //! What the command line accepts.
 
+mod network;
 mod shapes;
 
-use std::net::SocketAddr;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use kv_layout::EngineShape;
 
 use crate::output;
+pub(crate) use network::{Allow, LinkArgs};
 pub(crate) use shapes::{MAX_PROCESSES, ShapeArgs};
 
 /// Far above any context, and small enough that every sum of tokens fits.
@@ -94,7 +95,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct PairArgs {
     /// Shape of the prefill engine as JSON: `tensor`, `pipeline`, `context`, `block_size`,
     /// `kernel_block`, `order` (joint, tokens_outside, apart, block_outermost); what is left out
-    /// is one rank. Needs --to; `plan` then shows who reads what from whom.
+    /// is one rank. Needs --to; shows who reads what from whom.
     #[arg(long, value_name = "P.json", requires = "to")]
     pub(crate) from: Option<PathBuf>,
     /// Shape of the decode engine.
@@ -144,18 +145,6 @@ pub(crate) struct ReplayArgs {
     pub(crate) shapes: ShapeArgs,
 }
 
-/// How the two sides reach each other.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct LinkArgs {
-    /// Where the first prefill rank listens, each other one on the next port; port 0 lets the
-    /// system choose. Loopback only, since peers do not authenticate yet.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// Decides which block ids are drawn.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
 /// What a worker's process must know of itself; written by its parent.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkerArgs {
@@ -164,9 +153,9 @@ pub(crate) struct WorkerArgs {
     /// The shape of its engine, as JSON.
     #[arg(long, value_parser = shapes::from_json)]
     pub(crate) shape: EngineShape,
-    /// The shape of the other engine.
+    /// The shape of the engine that it reads; only a decode rank needs it.
     #[arg(long, value_parser = shapes::from_json)]
-    pub(crate) peer: EngineShape,
+    pub(crate) peer: Option<EngineShape>,
     /// Which rank of its engine it is.
     #[arg(long)]
     pub(crate) rank: u32,

@@ -1,33 +1,32 @@
 //! `kvferry handoff`: requests one after the other between two engines.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
 
 use crate::args::HandoffArgs;
 use crate::failure::Failure;
-use crate::pair::{Pair, Role, Setup, Shapes};
+use crate::pair::{Common, Pair, Role, Shapes};
 use crate::summary::Tally;
 use crate::{model, output};
 
 pub(crate) async fn run(arguments: &HandoffArgs, json: bool) -> Result<(), Failure> {
-    let (block_size, tokens) = (arguments.model.block_size, arguments.tokens);
+    let (requests, tokens) = (arguments.requests, arguments.tokens);
     let model = model::load(&arguments.model.model)?;
-    let shapes = Shapes::load(model, &arguments.shapes, block_size)?;
-    let pool = |role| shapes.of(role).pool_for(tokens);
-    let (prefill_pool, decode_pool) = (pool(Role::Prefill), pool(Role::Decode));
-    let (model, link) = (arguments.model.model.clone(), arguments.link);
-    let pair = Pair::start(Setup { model, shapes, link, prefill_pool, decode_pool }).await?;
-    let bar = progress(arguments.requests, json);
-    let tally = match hand_over(&pair, arguments, &bar).await {
+    let shapes = Shapes::load(model, &arguments.shapes, arguments.model.block_size)?;
+    let common = Common { model: arguments.model.model.clone(), link: arguments.link.clone() };
+    let pair = Pair::start(shapes, &common, |shape| shape.pool_for(tokens)).await?;
+    let bar = progress(requests, json);
+    let tally = match hand_over(&pair, requests, tokens, &bar).await {
         Ok(tally) => tally,
         Err(failure) => return Err(pair.explain(failure).await),
     };
     bar.finish_and_clear();
-    let full = pair.setup.shapes.full_attention_bytes(tokens);
-    let full = full.saturating_mul(arguments.requests);
-    let heading = heading(&pair.setup.shapes, arguments);
+    let full = pair.shapes.full_attention_bytes(tokens);
+    let full = full.saturating_mul(requests);
+    let heading = heading(&pair.shapes, arguments);
     let summary = tally.finish(tally.reading(), full, pair.finish().await?);
     if json {
-        output::line(serde_json::json!(summary));
+        output::line(json!(summary));
     } else {
         output::title(&heading);
         summary.print("while a request is read");
@@ -37,12 +36,13 @@ pub(crate) async fn run(arguments: &HandoffArgs, json: bool) -> Result<(), Failu
 
 async fn hand_over(
     pair: &Pair,
-    arguments: &HandoffArgs,
+    requests: u64,
+    tokens: u64,
     bar: &ProgressBar,
 ) -> Result<Tally, Failure> {
     let mut tally = Tally::new()?;
-    for request in 0..arguments.requests {
-        let held = pair.hand_over(request, arguments.tokens).await?;
+    for request in 0..requests {
+        let held = pair.hand_over(request, tokens).await?;
         tally.add(&held.figures);
         pair.dismiss(held).await?;
         bar.inc(1);
@@ -63,7 +63,9 @@ pub(crate) fn progress(requests: u64, json: bool) -> ProgressBar {
 fn heading(shapes: &Shapes, arguments: &HandoffArgs) -> String {
     let tokens = output::count(arguments.tokens);
     let how = match shapes.words() {
-        None => format!("{tokens} tokens in blocks of {}", arguments.model.block_size),
+        None => {
+            format!("{tokens} tokens in blocks of {}", shapes.of(Role::Decode).block_size())
+        }
         Some(words) => format!("{tokens} tokens · {words}"),
     };
     format!("{} · {how} · {} over TCP", shapes.model.model_type, shapes.processes())

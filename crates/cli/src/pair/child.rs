@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Role;
+use super::loss::FirstLoss;
 use super::messages::{Account, FromWorker, ToWorker};
 use crate::failure::{Code, Failure};
 
@@ -24,9 +25,6 @@ const PING: Duration = Duration::from_secs(5);
 
 /// The answer of one worker to what was asked of it for a request.
 pub(super) type Answer = Result<FromWorker, Failure>;
-
-/// The first worker of all that ended before it was told to, and why.
-pub(super) type FirstLoss = watch::Sender<Option<Failure>>;
 
 /// Who waits for the answer about which request; nobody any more once the worker has ended, so
 /// that whoever asks then does not wait for ever.
@@ -234,10 +232,7 @@ impl Ear {
         match &end {
             Ok(_) => self.asked.close(&self.name.lost("it ended")),
             Err(why) => {
-                let tell = |first: &mut Option<Failure>| {
-                    first.is_none() && first.replace(why.clone()).is_none()
-                };
-                self.first_loss.send_if_modified(tell);
+                self.first_loss.tell(why);
                 self.asked.close(why);
             }
         }

@@ -2,7 +2,8 @@
 
 pub mod processes;
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -129,6 +130,29 @@ pub fn folder() -> tempfile::TempDir {
     write(&folder, "full.json", FULL);
     write(&folder, "windowed.json", WINDOWED);
     folder
+}
+
+pub const SECRET: [&str; 2] = ["--secret-file", "secret"];
+
+/// The same, with two files of secrets: `secret` and `other`.
+pub fn with_secrets() -> tempfile::TempDir {
+    let folder = folder();
+    for (name, text) in [("secret", "as long as a secret must be"), ("other", "another secret!!")] {
+        let mut options = std::fs::File::options();
+        let file = options.write(true).create(true).mode(0o600).open(folder.path().join(name));
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+    folder
+}
+
+/// The exit code of a failed command, its error and its help.
+pub fn failed(said: &Said) -> (Option<i32>, String, String) {
+    assert_eq!(said.stdout, "");
+    let mut lines = said.stderr.lines();
+    let error = lines.next().unwrap().strip_prefix("error: ").unwrap();
+    let help = lines.next().map_or("", |line| line.strip_prefix(" help: ").unwrap());
+    assert_eq!(lines.next(), None);
+    (said.code, error.to_owned(), help.to_owned())
 }
 
 pub fn write(folder: &tempfile::TempDir, name: &str, text: &str) {

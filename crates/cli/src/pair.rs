@@ -1,7 +1,9 @@
-//! Two engines, one process a rank: the parent plays both schedulers and the router.
+//! Two engines, one process a rank: the parent, or one on each of two hosts, plays both schedulers
+//! and the router.
 
 mod child;
 mod errors;
+mod hosts;
 mod loss;
 mod messages;
 mod prefill;
@@ -10,17 +12,21 @@ mod shapes;
 mod side;
 pub(crate) mod worker;
 
+pub(crate) use hosts::{Door, Remote, Served, serve};
+pub(crate) use loss::FirstLoss;
 pub(crate) use messages::{Account, Figures};
+pub(crate) use prefill::Prefill;
 pub(crate) use router::{Accounts, Pair};
 pub(crate) use shapes::{Shape, Shapes};
 pub(crate) use side::Common;
 
 use std::fmt;
 
+use clap::ValueEnum;
 use kvferry::connector::{PromptDigest, PromptIdentity};
 
 /// Which side a worker is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     Prefill,
     Decode,

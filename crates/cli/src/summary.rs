@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::{Code, Failure};
 use crate::output;
-use crate::pair::{Account, Accounts, Figures};
+use crate::pair::{Account, Accounts, Figures, Served};
 
 /// Counts up while requests are handed over.
 pub(crate) struct Tally {
@@ -119,6 +119,23 @@ impl Summary {
     /// Nothing may be left on either side.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         check([&self.accounts.prefill, &self.accounts.decode])
+    }
+}
+
+impl Served {
+    /// As text.
+    pub(crate) fn print(&self) {
+        let account = &self.account;
+        print([
+            ("handed over", format!("{} requests", output::count(self.requests))),
+            left_at_prefill(account),
+            ("peak resident memory", peak(account)),
+        ]);
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check([&self.account])
     }
 }
 

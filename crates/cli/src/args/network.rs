@@ -9,13 +9,16 @@ use clap::Args;
 use kvferry::{AllowList, AllowListError, Config, Secret, SecretError};
 
 use crate::failure::Failure;
+use crate::pair::Role;
 
 /// How the two sides reach each other.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct LinkArgs {
     /// Where the first prefill rank listens, each other one on the next port; port 0 lets the
-    /// system choose. Beyond loopback only with --secret-file [default: 127.0.0.1:0]
+    /// system choose. With --role prefill, where the decode side connects to; the ranks then take
+    /// ports of the same address that the system chooses, and the decode side is told. Beyond
+    /// loopback only with --secret-file [default: 127.0.0.1:0]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Name or address by which the decode ranks reach the prefill ranks, without a port. Needed
@@ -33,6 +36,19 @@ pub(crate) struct LinkArgs {
     /// Decides which block ids are drawn.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = None)]
     pub(crate) seed: u64,
+}
+
+/// One side of a hand-off between two hosts.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Two hosts")]
+pub(crate) struct HostArgs {
+    /// Run one side only. The prefill side is started first; it prints where it listens, and
+    /// serves one decode side, for prompts of its own --tokens at most
+    #[arg(long, value_enum, value_name = "SIDE")]
+    pub(crate) role: Option<Role>,
+    /// Where the prefill side listens.
+    #[arg(long, value_name = "HOST:PORT", required_if_eq("role", "decode"))]
+    pub(crate) connect: Option<String>,
 }
 
 /// An allow-list, and how it was written.

@@ -78,6 +78,13 @@ macro_rules! flags {
         }
 
         impl $name {
+            /// Whether the command line says anything of this engine alone.
+            fn given(&self) -> bool {
+                let Self { file, tensor, pipeline, context, block_size, kernel_block, order } = self;
+                let sizes = [tensor, pipeline, context, block_size, kernel_block];
+                file.is_some() || order.is_some() || sizes.iter().any(|size| size.is_some())
+            }
+
             fn load(&self, block_size: u32) -> Result<EngineShape, Failure> {
                 if let Some(path) = &self.file {
                     return model::load_shape(path, block_size);
@@ -105,6 +112,14 @@ impl ShapeArgs {
         match role {
             Role::Prefill => self.prefill.load(block_size),
             Role::Decode => self.decode.load(block_size),
+        }
+    }
+
+    /// Whether the command line says anything of one of the engines.
+    pub(crate) fn given(&self, role: Role) -> bool {
+        match role {
+            Role::Prefill => self.prefill.given(),
+            Role::Decode => self.decode.given(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::failure::{Code, Failure};
 
 /// A worker says every now and then that it runs, see [`BEAT`](super::worker::BEAT): one that
 /// says nothing for this long hangs.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// One that is asked whether it runs, and does, says so within this time.
 const PING: Duration = Duration::from_secs(5);

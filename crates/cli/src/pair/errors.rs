@@ -9,6 +9,8 @@ use crate::failure::{Code, Failure};
 const SECRET: &str = "give both sides the same --secret-file, or stay on this host with an \
                       address such as 127.0.0.1:0 or [::1]:0";
 
+pub(super) const SAME_SECRET: &str = "give both sides the same --secret-file";
+
 pub(super) fn failed(why: impl ToString) -> Failure {
     Failure::new(Code::Failed, why)
 }

@@ -13,10 +13,10 @@ const POST_MORTEM: Duration = Duration::from_secs(1);
 
 /// The first of all that were needed that ended before it was told to, and why.
 #[derive(Clone)]
-pub(super) struct FirstLoss(Arc<watch::Sender<Option<Failure>>>);
+pub(crate) struct FirstLoss(Arc<watch::Sender<Option<Failure>>>);
 
 impl FirstLoss {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(watch::Sender::new(None)))
     }
 
@@ -27,7 +27,7 @@ impl FirstLoss {
     }
 
     /// Waits until something is lost.
-    async fn known(&self) -> Failure {
+    pub(crate) async fn known(&self) -> Failure {
         let mut loss = self.0.subscribe();
         let first = loss.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
         // This value is the sender, so that the other case is none.

@@ -59,6 +59,16 @@ impl Starting {
 }
 
 impl Prefill {
+    /// Starts all ranks.
+    pub(crate) async fn start(
+        common: &Common,
+        shape: &Arc<Shape>,
+        pool: u64,
+        first_loss: &FirstLoss,
+    ) -> Result<Self, Failure> {
+        Starting::new(common, shape, pool)?.ready(first_loss).await
+    }
+
     pub(super) fn shape(&self) -> &Shape {
         &self.side.shape
     }

@@ -35,6 +35,23 @@ impl Shapes {
         few_enough(&[from, to])?;
         let prefill = Shape::new(&model, from, Role::Prefill)?;
         let decode = Shape::new(&model, to, Role::Decode)?;
+        Self::checked(model, prefill, decode)
+    }
+
+    /// The decode engine as the command line describes it, and the prefill engine as its host
+    /// does, where it is an engine of some model already.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn beside(model: Model, from: EngineShape, decode: Shape) -> Result<Self, Failure> {
+        few_enough(&[from, decode.engine])?;
+        let prefill = Shape::new(&model, from, Role::Prefill)
+            .map_err(|why| why.hint("give both hosts the same MODEL.json"))?;
+        Self::checked(model, prefill, decode)
+    }
+
+    fn checked(model: Model, prefill: Shape, decode: Shape) -> Result<Self, Failure> {
+        let (from, to) = (prefill.engine, decode.engine);
         plan::check_pair(&model, from, to, TRIED_TOKENS).map_err(|why| match why.code {
             Code::Unsupported => {
                 why.hint("give both engines blocks of one size, or none that shares a sequence")
@@ -80,6 +97,19 @@ impl Shapes {
 }
 
 impl Shape {
+    /// # Errors
+    /// An engine that the model cannot be spread over.
+    pub(crate) fn load(
+        model: &Model,
+        args: &ShapeArgs,
+        role: Role,
+        block_size: u32,
+    ) -> Result<Self, Failure> {
+        let engine = args.load(role, block_size)?;
+        few_enough(&[engine])?;
+        Self::new(model, engine, role)
+    }
+
     fn new(model: &Model, engine: EngineShape, role: Role) -> Result<Self, Failure> {
         let ranks = engine.ranks(model).map_err(|why| refused(&why, role))?;
         Ok(Self { engine, ranks })
@@ -99,7 +129,8 @@ impl Shape {
         self.engine.block_size
     }
 
-    fn words(&self) -> String {
+    /// In words.
+    pub(crate) fn words(&self) -> String {
         let ranks = match self.ranks() {
             1 => "1 rank".to_owned(),
             more => format!("{more} ranks"),

@@ -2,7 +2,7 @@
 
 pub mod processes;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -76,11 +76,19 @@ pub fn finish(command: &mut Command) -> Said {
     collected(command).end()
 }
 
+/// Starts a command of [`command`] and waits for its first line.
+pub fn first_line(command: &mut Command) -> (String, Running) {
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    (line, Running::collect(child, stdout))
+}
+
 fn collected(command: &mut Command) -> Running {
     let mut child = command.spawn().unwrap();
-    let stdout = collect(child.stdout.take().unwrap());
-    let stderr = collect(child.stderr.take().unwrap());
-    Running { child, stdout, stderr }
+    let stdout = child.stdout.take().unwrap();
+    Running::collect(child, stdout)
 }
 
 fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
@@ -92,6 +100,11 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 }
 
 impl Running {
+    fn collect(mut child: Child, stdout: impl Read + Send + 'static) -> Self {
+        let stderr = collect(child.stderr.take().unwrap());
+        Self { child, stdout: collect(stdout), stderr }
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Said {
         let deadline = Instant::now() + PATIENCE;

@@ -1,8 +1,8 @@
 //! What the command line accepts.
 
+mod network;
 mod shapes;
 
-use std::net::SocketAddr;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use kv_layout::EngineShape;
 
 use crate::output;
+pub(crate) use network::{Allow, HostArgs, LinkArgs};
 pub(crate) use shapes::{MAX_PROCESSES, ShapeArgs};
 
 /// Far above any context, and small enough that every sum of tokens fits.
@@ -34,6 +35,11 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 right · 1 failed · 2 usage or input · 3 not supported · 4 bytes wrong · \
 5 peer or address";
 
+const TWO_HOSTS: &str = "\
+On two hosts, with the same MODEL.json and secret on both:
+  10.0.0.1$ kvferry handoff MODEL.json --role prefill --listen 10.0.0.1:7000 --secret-file FILE
+  10.0.0.2$ kvferry handoff MODEL.json --role decode --connect 10.0.0.1:7000 --secret-file FILE";
+
 /// Hands the KV cache of a request from a prefill engine to a decode engine.
 #[derive(Debug, Parser)]
 #[command(name = "kvferry", version, styles = STYLES, after_help = EXIT_CODES)]
@@ -50,8 +56,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Show what a hand-off of a prompt would move, and what other schemes would.
     Plan(PlanArgs),
-    /// Hand requests over between two engines on this host, a process a rank, and check every
-    /// byte.
+    /// Hand requests over between two engines, a process a rank, on this host or on two, and
+    /// check every byte.
     Handoff(HandoffArgs),
     /// Hand over a real request trace, with bounded pools on both sides.
     Replay(ReplayArgs),
@@ -96,7 +102,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct PairArgs {
     /// Shape of the prefill engine as JSON: `tensor`, `pipeline`, `context`, `block_size`,
     /// `kernel_block`, `order` (joint, tokens_outside, apart, block_outermost); what is left out
-    /// is one rank. Needs --to; `plan` then shows who reads what from whom.
+    /// is one rank. Needs --to; shows who reads what from whom.
     #[arg(long, value_name = "P.json", requires = "to")]
     pub(crate) from: Option<PathBuf>,
     /// Shape of the decode engine.
@@ -105,15 +111,18 @@ pub(crate) struct PairArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = TWO_HOSTS)]
 pub(crate) struct HandoffArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Tokens of each prompt; the decode worker recomputes the last one.
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<u64>(MAX_TOKENS))]
     pub(crate) tokens: u64,
-    /// Requests to hand over, one after the other.
-    #[arg(long, value_name = "R", default_value_t = 10, value_parser = up_to::<u64>(MAX_REQUESTS))]
-    pub(crate) requests: u64,
+    /// Requests to hand over, one after the other [default: 10]
+    #[arg(long, value_name = "R", value_parser = up_to::<u64>(MAX_REQUESTS))]
+    pub(crate) requests: Option<u64>,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
     #[command(flatten)]
@@ -146,18 +155,6 @@ pub(crate) struct ReplayArgs {
     pub(crate) shapes: ShapeArgs,
 }
 
-/// How the two sides reach each other.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct LinkArgs {
-    /// Where the first prefill rank listens, each other one on the next port; port 0 lets the
-    /// system choose. Loopback only, since peers do not authenticate yet.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// Decides which block ids are drawn.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
 /// What a worker's process must know of itself; written by its parent.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkerArgs {
@@ -166,9 +163,9 @@ pub(crate) struct WorkerArgs {
     /// The shape of its engine, as JSON.
     #[arg(long, value_parser = shapes::from_json)]
     pub(crate) shape: EngineShape,
-    /// The shape of the other engine.
+    /// The shape of the engine that it reads; only a decode rank needs it.
     #[arg(long, value_parser = shapes::from_json)]
-    pub(crate) peer: EngineShape,
+    pub(crate) peer: Option<EngineShape>,
     /// Which rank of its engine it is.
     #[arg(long)]
     pub(crate) rank: u32,

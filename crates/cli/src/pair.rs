@@ -1,25 +1,32 @@
-//! Two engines, one process a rank: the parent plays both schedulers and the router.
+//! Two engines, one process a rank: the parent, or one on each of two hosts, plays both schedulers
+//! and the router.
 
 mod child;
+mod errors;
+mod hosts;
+mod loss;
 mod messages;
+mod prefill;
 mod router;
 mod shapes;
 mod side;
 pub(crate) mod worker;
 
+pub(crate) use hosts::{Door, Remote, Served, serve};
+pub(crate) use loss::FirstLoss;
 pub(crate) use messages::{Account, Figures};
-pub(crate) use router::{Accounts, Pair, Setup};
-pub(crate) use shapes::Shapes;
+pub(crate) use prefill::Prefill;
+pub(crate) use router::{Accounts, Pair};
+pub(crate) use shapes::{Shape, Shapes};
+pub(crate) use side::Common;
 
 use std::fmt;
 
-use kvferry::StartError;
+use clap::ValueEnum;
 use kvferry::connector::{PromptDigest, PromptIdentity};
 
-use crate::failure::{Code, Failure};
-
 /// Which side a worker is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     Prefill,
     Decode,
@@ -34,7 +41,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Model id that all workers state.
+/// What stands for the model in the digest of a prompt.
 const MODEL: &str = "kvferry/pattern";
 
 /// The prompt of a request, as everybody knows it without asking each other.
@@ -52,15 +59,4 @@ fn token_id(number: u64) -> u32 {
 /// The decode engine computes the last token of a prompt itself.
 fn resume_at(tokens: u64) -> u64 {
     tokens.saturating_sub(1)
-}
-
-fn from_start_error(why: StartError) -> Failure {
-    let hint = match &why {
-        StartError::NotLoopback { .. } => "give --listen an address such as 127.0.0.1:0 or [::1]:0",
-        StartError::Listen { .. } => {
-            "give --listen an address of this host with a free port; port 0 lets the system choose"
-        }
-        _ => return Failure::new(Code::Failed, why),
-    };
-    Failure::new(Code::Peer, why).hint(hint)
 }

@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::args::ReplayArgs;
 use crate::failure::{Code, Failure};
 use crate::handoff::progress;
-use crate::pair::{Figures, Pair, Role, Setup, Shapes};
+use crate::pair::{Common, Figures, Pair, Role, Shape, Shapes};
 use crate::summary::{Summary, Tally};
 use crate::trace::{Request, Trace};
 use crate::{model, output};
@@ -34,11 +34,9 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     let shapes = Shapes::load(model, &arguments.shapes, arguments.model.block_size)?;
     let trace = Trace::load(arguments.trace.as_deref(), arguments.limit)?;
     let heading = heading(&shapes, arguments);
-    let pool = |role| arguments.pool.as_u64() / shapes.of(role).ranks().max(1) as u64;
-    let (prefill_pool, decode_pool) = (pool(Role::Prefill), pool(Role::Decode));
-    let (model, link) = (arguments.model.model.clone(), arguments.link);
-    let setup = Setup { model, shapes, link, prefill_pool, decode_pool };
-    let pair = Arc::new(Pair::start(setup).await?);
+    let pool = |shape: &Shape| arguments.pool.as_u64() / shape.ranks().max(1) as u64;
+    let common = Common { model: arguments.model.model.clone(), link: arguments.link.clone() };
+    let pair = Arc::new(Pair::start(shapes, &common, pool).await?);
     if !json {
         output::title(&heading);
         output::line(format_args!("{} requests of {}\n", trace.requests.len(), trace.source));
@@ -57,7 +55,7 @@ pub(crate) async fn run(arguments: &ReplayArgs, json: bool) -> Result<(), Failur
     bar.finish_and_clear();
     let time = started.elapsed();
     let (tally, pair) = settle(outcome, Arc::into_inner(pair)).await?;
-    let shapes = &pair.setup.shapes;
+    let shapes = &pair.shapes;
     let full = fitting.iter().map(|request| shapes.full_attention_bytes(request.tokens)).sum();
     let summary = tally.finish(time, full, pair.finish().await?);
     let skipped = skipped.iter().map(|request| request.number).collect();
@@ -164,7 +162,7 @@ fn name_skipped(skipped: &[Request]) {
 }
 
 fn heading(shapes: &Shapes, arguments: &ReplayArgs) -> String {
-    let blocks = || format!("blocks of {}", arguments.model.block_size);
+    let blocks = || format!("blocks of {}", shapes.of(Role::Decode).block_size());
     format!(
         "{} · {} · {} of KV cache on each side · {} × the trace's speed",
         shapes.model.model_type,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::{Code, Failure};
 use crate::output;
-use crate::pair::{Account, Accounts, Figures};
+use crate::pair::{Account, Accounts, Figures, Served};
 
 /// Counts up while requests are handed over.
 pub(crate) struct Tally {
@@ -92,12 +92,11 @@ impl Summary {
             ("saved", self.saved()),
             ("rate", format!("{:.2} GB/s {rate_of}", self.gigabytes_per_second)),
             ("hand-off latency", self.latency()),
-            (prefill.of("left at the prefill worker", "left at all prefill ranks"), left(prefill)),
+            left_at_prefill(prefill),
             (decode.of("left at the decode worker", "left at all decode ranks"), left(decode)),
-            ("peak resident memory", self.memory()),
+            ("peak resident memory", format!("prefill {}, decode {}", peak(prefill), peak(decode))),
         ];
-        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
-        output::line(output::facts(rows).trim_end());
+        print(rows);
     }
 
     fn handed_over(&self) -> String {
@@ -117,23 +116,39 @@ impl Summary {
         format!("median {:.2} ms, p99 {:.2} ms", self.latency_median_ms, self.latency_p99_ms)
     }
 
-    fn memory(&self) -> String {
-        let Accounts { prefill, decode } = &self.accounts;
-        let peak = |account: &Account| {
-            let bytes = output::bytes(account.peak_resident_bytes);
-            bytes + account.of("", " at the largest rank")
-        };
-        format!("prefill {}, decode {}", peak(prefill), peak(decode))
-    }
-
     /// Nothing may be left on either side.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let Accounts { prefill, decode } = &self.accounts;
-        if prefill.is_clean() && decode.is_clean() {
-            return Ok(());
-        }
-        Err(Failure::new(Code::Failed, "something is left that should have been given back"))
+        check([&self.accounts.prefill, &self.accounts.decode])
     }
+}
+
+impl Served {
+    /// As text.
+    pub(crate) fn print(&self) {
+        let account = &self.account;
+        print([
+            ("handed over", format!("{} requests", output::count(self.requests))),
+            left_at_prefill(account),
+            ("peak resident memory", peak(account)),
+        ]);
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check([&self.account])
+    }
+}
+
+fn print<const N: usize>(rows: [(&str, String); N]) {
+    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec();
+    output::line(output::facts(rows).trim_end());
+}
+
+fn check<const N: usize>(accounts: [&Account; N]) -> Result<(), Failure> {
+    if accounts.iter().all(|account| account.is_clean()) {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Failed, "something is left that should have been given back"))
 }
 
 impl Account {
@@ -141,6 +156,14 @@ impl Account {
     fn of(&self, one: &'static str, several: &'static str) -> &'static str {
         if self.ranks == 1 { one } else { several }
     }
+}
+
+fn left_at_prefill(account: &Account) -> (&'static str, String) {
+    (account.of("left at the prefill worker", "left at all prefill ranks"), left(account))
+}
+
+fn peak(account: &Account) -> String {
+    output::bytes(account.peak_resident_bytes) + account.of("", " at the largest rank")
 }
 
 fn left(account: &Account) -> String {

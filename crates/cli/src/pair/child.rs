@@ -12,21 +12,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Role;
+use super::loss::FirstLoss;
 use super::messages::{Account, FromWorker, ToWorker};
 use crate::failure::{Code, Failure};
 
 /// A worker says every now and then that it runs, see [`BEAT`](super::worker::BEAT): one that
 /// says nothing for this long hangs.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// One that is asked whether it runs, and does, says so within this time.
 const PING: Duration = Duration::from_secs(5);
 
 /// The answer of one worker to what was asked of it for a request.
 pub(super) type Answer = Result<FromWorker, Failure>;
-
-/// The first worker of all that ended before it was told to, and why.
-pub(super) type FirstLoss = watch::Sender<Option<Failure>>;
 
 /// Who waits for the answer about which request; nobody any more once the worker has ended, so
 /// that whoever asks then does not wait for ever.
@@ -234,10 +232,7 @@ impl Ear {
         match &end {
             Ok(_) => self.asked.close(&self.name.lost("it ended")),
             Err(why) => {
-                let tell = |first: &mut Option<Failure>| {
-                    first.is_none() && first.replace(why.clone()).is_none()
-                };
-                self.first_loss.send_if_modified(tell);
+                self.first_loss.tell(why);
                 self.asked.close(why);
             }
         }

@@ -1,10 +1,10 @@
 //! What the parent and a worker say over the pipe: one JSON object a line.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use kvferry::Counts;
 use kvferry::connector::LeaseId;
+use kvferry::connector::params::RankAddress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -30,8 +30,8 @@ pub(super) enum ToWorker {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub(super) enum FromWorker {
-    /// It can be asked; as P at this address. Its pool has so many blocks.
-    Ready { address: Option<SocketAddr>, blocks: usize },
+    /// It can be asked; as P, peers reach it at this address. Its pool has so many blocks.
+    Ready { address: Option<RankAddress>, blocks: usize },
     /// It runs. Said every now and then, and when asked, so that silence means something.
     Here,
     /// P: the rank's KV cache of a prompt waits.

@@ -1,55 +1,30 @@
-//! The parent: both engines' ranks, the prefill engine's scheduler, and the router between.
+//! Both engines and the router between: the decode engine's ranks are on this host, and the
+//! prefill engine is here as well or on another one.
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use kv_layout::Kind;
-use kvferry::connector::params::{Address, HandoffParams, RankAddress};
-use kvferry::connector::{
-    EngineEpoch, Finished, LeaseId, Nonce, Order, Rank, RequestId, Scheduler,
-};
-use tokio::sync::watch;
-use tokio::time::timeout;
+use serde_json::Value;
 
-use super::child::FirstLoss;
+use super::hosts::Remote;
+use super::loss::FirstLoss;
 use super::messages::{Account, Figures, FromWorker, ToWorker};
-use super::side::{Ready, Side, StartingSide};
-use super::{Role, Shapes, prompt};
-use crate::args::LinkArgs;
-use crate::failure::{Code, Failure};
-
-/// A process that is gone is seen to be gone within this time.
-const POST_MORTEM: Duration = Duration::from_secs(1);
-
-/// What a pair is made of.
-pub(crate) struct Setup {
-    pub(crate) model: PathBuf,
-    pub(crate) shapes: Shapes,
-    pub(crate) link: LinkArgs,
-    /// Bytes of each rank's KV cache.
-    pub(crate) prefill_pool: u64,
-    pub(crate) decode_pool: u64,
-}
-
-impl Setup {
-    pub(super) fn pool(&self, role: Role) -> u64 {
-        match role {
-            Role::Prefill => self.prefill_pool,
-            Role::Decode => self.decode_pool,
-        }
-    }
-}
+use super::prefill::{self, Prefill};
+use super::side::{Common, Engine, Side, StartingSide};
+use super::{Role, Shape, Shapes};
+use crate::failure::Failure;
 
 /// Both engines.
 pub(crate) struct Pair {
-    pub(crate) setup: Setup,
-    prefill: Side,
+    pub(crate) shapes: Shapes,
+    source: Source,
     decode: Side,
-    scheduler: Arc<Mutex<Scheduler>>,
-    /// Blocks of the smallest pool of each side.
-    blocks: [usize; 2],
     first_loss: FirstLoss,
+}
+
+/// Where the prefill engine is.
+enum Source {
+    Here(Prefill),
+    There(Remote),
 }
 
 /// A request that was handed over and checked; its blocks are taken until it is dismissed.
@@ -66,49 +41,56 @@ pub(crate) struct Accounts {
 }
 
 impl Pair {
-    /// Starts all workers, side by side.
-    pub(crate) async fn start(setup: Setup) -> Result<Self, Failure> {
-        let epoch = rand::random();
-        let mut prefill = StartingSide::new(&setup, Role::Prefill, epoch)?;
-        let mut decode = StartingSide::new(&setup, Role::Decode, rand::random())?;
-        let at = prefill.ready().await?;
-        let blocks = [at.blocks, decode.ready().await?.blocks];
-        let scheduler = Scheduler::new(EngineEpoch(epoch), address(&setup, &at)?);
-        let scheduler = Arc::new(Mutex::new(scheduler.map_err(failed)?));
-        let first_loss = watch::Sender::new(None);
-        let freed = {
-            let scheduler = Arc::clone(&scheduler);
-            move |rank: Rank, word| match word {
-                FromWorker::Freed { lease } => {
-                    let mut scheduler = lock(&scheduler);
-                    scheduler.freed(&lease, rank);
-                    // The ranks have pools of their own, and know themselves what is free.
-                    let _ = scheduler.poll_outcome();
-                    None
-                }
-                other => Some(other),
-            }
+    /// Starts both engines on this host, side by side. `pool` says how many bytes each rank of an
+    /// engine has for its KV cache.
+    pub(crate) async fn start(
+        shapes: Shapes,
+        common: &Common,
+        pool: impl Fn(&Shape) -> u64,
+    ) -> Result<Self, Failure> {
+        // A secret that cannot be used is told once, before any process is started.
+        common.link.config()?;
+        let first_loss = FirstLoss::new();
+        let shape = shapes.of(Role::Prefill);
+        let starting = prefill::Starting::new(common, shape, pool(shape))?;
+        let decode = decode(&shapes, common, &pool)?;
+        let source = Source::Here(starting.ready(&first_loss).await?);
+        let decode = ready(decode, &first_loss).await?;
+        Ok(Self { shapes, source, decode, first_loss })
+    }
+
+    /// Starts the decode engine, to read from a prefill engine on another host.
+    pub(crate) async fn join(
+        remote: Remote,
+        shapes: Shapes,
+        common: &Common,
+        pool: impl Fn(&Shape) -> u64,
+        first_loss: FirstLoss,
+    ) -> Result<Self, Failure> {
+        let started = match decode(&shapes, common, &pool) {
+            Ok(starting) => ready(starting, &first_loss).await,
+            Err(failure) => Err(failure),
         };
-        let prefill = prefill.listen(&first_loss, freed);
-        let decode = decode.listen(&first_loss, |_, word| Some(word));
-        Ok(Self { setup, prefill, decode, scheduler, blocks, first_loss })
+        match started {
+            Ok(decode) => Ok(Self { shapes, source: Source::There(remote), decode, first_loss }),
+            Err(failure) => Err(remote.give_up(failure).await),
+        }
     }
 
     /// Whether a prompt of `tokens` can ever fit.
     pub(crate) fn fits(&self, tokens: u64) -> bool {
-        let fits = |(role, blocks): (Role, usize)| {
-            self.setup.shapes.of(role).blocks(tokens) <= blocks as u64
+        // The prefill engine on another host has said so for its part.
+        let source = match &self.source {
+            Source::Here(prefill) => prefill.fits(tokens),
+            Source::There(_) => true,
         };
-        [Role::Prefill, Role::Decode].into_iter().zip(self.blocks).all(fits)
+        source && self.decode.fits(tokens)
     }
 
     /// Hands one request over, waiting for blocks where needed, and checks every byte. The
     /// outcome is that of all decode ranks; where one fails, the others give the request up.
     pub(crate) async fn hand_over(&self, request: u64, tokens: u64) -> Result<Held, Failure> {
-        let (lease, params) = self.finish_prefill(request, tokens)?;
-        // No rank is asked for what it does not keep yet.
-        self.prefill.ask(request, &ToWorker::Prefill { request, tokens, lease }).await?;
-        let params = params.to_json();
+        let params = self.source.offer(request, tokens).await?;
         let receive = ToWorker::Receive { request, tokens, params };
         match self.decode.ask(request, &receive).await {
             Ok(answers) => Ok(Held { request, figures: sum(&answers) }),
@@ -116,30 +98,6 @@ impl Pair {
                 self.decode.tell(&ToWorker::Dismiss { request })?;
                 Err(failure)
             }
-        }
-    }
-
-    /// The prefill engine's scheduler grants a lease. The blocks are chosen by the ranks, for
-    /// each has a pool of its own.
-    fn finish_prefill(
-        &self,
-        request: u64,
-        tokens: u64,
-    ) -> Result<(LeaseId, HandoffParams), Failure> {
-        let shapes = &self.setup.shapes;
-        let kinds = shapes.model.layers.iter().map(|layer| layer.kind);
-        let prompt = prompt(request, Kind::prefill_tokens(kinds, tokens));
-        let finished = Finished {
-            request: RequestId::new(&request.to_string()).map_err(failed)?,
-            nonce: Nonce(rand::random()),
-            prompt,
-            tables: shapes.of(Role::Prefill).tables(tokens).into(),
-        };
-        let mut scheduler = lock(&self.scheduler);
-        let params = scheduler.finish(finished).map_err(failed)?;
-        match scheduler.poll_order() {
-            Some(Order::Keep(lease)) => Ok((lease.id, params)),
-            other => Err(failed(format!("the scheduler orders {other:?}"))),
         }
     }
 
@@ -152,42 +110,70 @@ impl Pair {
     /// Lets all workers finish.
     pub(crate) async fn finish(self) -> Result<Accounts, Failure> {
         // The decode ranks, which may still have to tell that nobody reads, end last.
-        let mut prefill = self.prefill.finish().await?;
+        let prefill = self.source.finish().await?;
         let decode = self.decode.finish().await?;
-        // A lease that some rank did not free is left at the engine.
-        prefill.leases += lock(&self.scheduler).leases();
         Ok(Accounts { prefill, decode })
     }
 
-    /// What is behind `failure`: to the others, the end of a worker, or one that hangs, may look
-    /// like anything. Only wrong bytes speak for themselves.
+    /// What is behind `failure`. Another host is told.
     pub(crate) async fn explain(self, failure: Failure) -> Failure {
-        if failure.code == Code::Bytes {
-            return failure;
-        }
-        let mut loss = self.first_loss.subscribe();
-        let first = timeout(POST_MORTEM, loss.wait_for(Option::is_some)).await;
-        if let Some(first) = first.ok().and_then(|first| first.ok()?.clone()) {
-            return first;
-        }
-        match self.prefill.hangs().await {
-            Some(hangs) => hangs,
-            None => self.decode.hangs().await.unwrap_or(failure),
+        let hangs = async {
+            match self.source.hangs().await {
+                Some(hangs) => Some(hangs),
+                None => self.decode.hangs().await,
+            }
+        };
+        let behind = self.first_loss.behind(failure, hangs).await;
+        match self.source {
+            Source::Here(_) => behind,
+            Source::There(remote) => remote.give_up(behind).await,
         }
     }
 }
 
-/// Where the prefill engine's ranks answer.
-fn address(setup: &Setup, ready: &Ready) -> Result<Address, Failure> {
-    let at = |address: &std::net::SocketAddr| RankAddress {
-        host: address.ip().to_string(),
-        port: address.port(),
-    };
-    let mut ranks = ready.addresses.iter().map(at);
-    let first = ranks.next();
-    let first = first.ok_or_else(|| failed("the prefill engine listens nowhere"))?;
-    let tp_size = setup.shapes.of(Role::Prefill).engine.tensor;
-    Ok(Address { engine_id: "prefill".to_owned(), tp_size, first, others: ranks.collect() })
+impl Source {
+    async fn offer(&self, request: u64, tokens: u64) -> Result<Value, Failure> {
+        match self {
+            Self::Here(prefill) => prefill.offer(request, tokens).await,
+            Self::There(remote) => remote.offer(request, tokens).await,
+        }
+    }
+
+    /// Only its parent can tell that a rank on another host hangs, and does.
+    async fn hangs(&self) -> Option<Failure> {
+        match self {
+            Self::Here(prefill) => prefill.hangs().await,
+            Self::There(_) => None,
+        }
+    }
+
+    async fn finish(self) -> Result<Account, Failure> {
+        match self {
+            Self::Here(prefill) => prefill.finish().await,
+            Self::There(remote) => remote.finish().await,
+        }
+    }
+}
+
+fn decode(
+    shapes: &Shapes,
+    common: &Common,
+    pool: impl Fn(&Shape) -> u64,
+) -> Result<StartingSide, Failure> {
+    let shape = shapes.of(Role::Decode);
+    StartingSide::new(&Engine {
+        common,
+        role: Role::Decode,
+        shape: Arc::clone(shape),
+        source: Some(shapes.of(Role::Prefill).engine),
+        epoch: rand::random(),
+        pool: pool(shape),
+    })
+}
+
+async fn ready(mut starting: StartingSide, first_loss: &FirstLoss) -> Result<Side, Failure> {
+    let ready = starting.ready().await?;
+    Ok(starting.listen(&ready, first_loss, |_, word| Some(word)))
 }
 
 fn sum(answers: &[FromWorker]) -> Figures {
@@ -196,13 +182,4 @@ fn sum(answers: &[FromWorker]) -> Figures {
         _ => None,
     });
     figures.fold(Figures::default(), Figures::and)
-}
-
-fn failed(why: impl ToString) -> Failure {
-    Failure::new(Code::Failed, why)
-}
-
-/// The scheduler is whole between any two of its calls, whoever panicked.
-fn lock(scheduler: &Mutex<Scheduler>) -> MutexGuard<'_, Scheduler> {
-    scheduler.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,8 @@
 //! Two engines as the command line describes them, checked before any process is started.
 
-use kv_layout::{BlockTable, EngineShape, Kept, Model, RankShape, ShapeError, baseline};
+use std::sync::Arc;
+
+use kv_layout::{BlockTable, EngineShape, Kept, Kind, Model, RankShape, ShapeError, baseline};
 
 use super::{Role, resume_at};
 use crate::args::{MAX_PROCESSES, ShapeArgs};
@@ -14,8 +16,8 @@ const TRIED_TOKENS: u64 = 1000;
 /// What is made of which model.
 pub(crate) struct Shapes {
     pub(crate) model: Model,
-    prefill: Shape,
-    decode: Shape,
+    prefill: Arc<Shape>,
+    decode: Arc<Shape>,
 }
 
 /// One of the two engines.
@@ -28,20 +30,38 @@ impl Shapes {
     /// # Errors
     /// An engine that the model cannot be spread over, or two that cannot exchange its KV cache.
     pub(crate) fn load(model: Model, args: &ShapeArgs, block_size: u32) -> Result<Self, Failure> {
-        let [from, to] = args.load(block_size)?;
-        few_enough(&from, &to)?;
+        let from = args.load(Role::Prefill, block_size)?;
+        let to = args.load(Role::Decode, block_size)?;
+        few_enough(&[from, to])?;
         let prefill = Shape::new(&model, from, Role::Prefill)?;
         let decode = Shape::new(&model, to, Role::Decode)?;
+        Self::checked(model, prefill, decode)
+    }
+
+    /// The decode engine as the command line describes it, and the prefill engine as its host
+    /// does, where it is an engine of some model already.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn beside(model: Model, from: EngineShape, decode: Shape) -> Result<Self, Failure> {
+        few_enough(&[from, decode.engine])?;
+        let prefill = Shape::new(&model, from, Role::Prefill)
+            .map_err(|why| why.hint("give both hosts the same MODEL.json"))?;
+        Self::checked(model, prefill, decode)
+    }
+
+    fn checked(model: Model, prefill: Shape, decode: Shape) -> Result<Self, Failure> {
+        let (from, to) = (prefill.engine, decode.engine);
         plan::check_pair(&model, from, to, TRIED_TOKENS).map_err(|why| match why.code {
             Code::Unsupported => {
                 why.hint("give both engines blocks of one size, or none that shares a sequence")
             }
             _ => why,
         })?;
-        Ok(Self { model, prefill, decode })
+        Ok(Self { model, prefill: prefill.into(), decode: decode.into() })
     }
 
-    pub(crate) fn of(&self, role: Role) -> &Shape {
+    pub(crate) fn of(&self, role: Role) -> &Arc<Shape> {
         match role {
             Role::Prefill => &self.prefill,
             Role::Decode => &self.decode,
@@ -77,16 +97,40 @@ impl Shapes {
 }
 
 impl Shape {
+    /// # Errors
+    /// An engine that the model cannot be spread over.
+    pub(crate) fn load(
+        model: &Model,
+        args: &ShapeArgs,
+        role: Role,
+        block_size: u32,
+    ) -> Result<Self, Failure> {
+        let engine = args.load(role, block_size)?;
+        few_enough(&[engine])?;
+        Self::new(model, engine, role)
+    }
+
     fn new(model: &Model, engine: EngineShape, role: Role) -> Result<Self, Failure> {
         let ranks = engine.ranks(model).map_err(|why| refused(&why, role))?;
         Ok(Self { engine, ranks })
+    }
+
+    /// Tokens of a prompt that a prefill engine computes.
+    pub(super) fn prefill_tokens(&self, tokens: u64) -> u64 {
+        let layers = self.ranks.iter().flat_map(|rank| &rank.shard.model.layers);
+        Kind::prefill_tokens(layers.map(|layer| layer.kind), tokens)
     }
 
     pub(crate) fn ranks(&self) -> usize {
         self.ranks.len()
     }
 
-    fn words(&self) -> String {
+    pub(crate) fn block_size(&self) -> u32 {
+        self.engine.block_size
+    }
+
+    /// In words.
+    pub(crate) fn words(&self) -> String {
         let ranks = match self.ranks() {
             1 => "1 rank".to_owned(),
             more => format!("{more} ranks"),
@@ -125,16 +169,16 @@ fn blocks(rank: &RankShape, tokens: u64) -> u64 {
     kept(rank, tokens).map(|kept| kept.blocks).sum()
 }
 
-fn few_enough(from: &EngineShape, to: &EngineShape) -> Result<(), Failure> {
+fn few_enough(engines: &[EngineShape]) -> Result<(), Failure> {
     let ranks = |shape: &EngineShape| u64::from(shape.tensor) * u64::from(shape.pipeline);
-    let (from, to) = (ranks(from), ranks(to));
-    if from.saturating_add(to) <= MAX_PROCESSES {
+    let all = engines.iter().map(ranks);
+    if all.clone().fold(0, u64::saturating_add) <= MAX_PROCESSES {
         return Ok(());
     }
+    let which = if engines.len() == 1 { "an engine" } else { "engines" };
+    let ranks = all.map(output::count).collect::<Vec<_>>().join(" and ");
     Err(Failure::input(format!(
-        "engines of {} and {} ranks: at most {MAX_PROCESSES} processes in all",
-        output::count(from),
-        output::count(to)
+        "{which} of {ranks} ranks: at most {MAX_PROCESSES} processes in all"
     ))
     .hint("use fewer ranks; `kvferry plan` computes engines of any size"))
 }

@@ -1,32 +1,62 @@
 //! All ranks of one engine, as their parent sees them.
 
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use kv_layout::EngineShape;
 use kvferry::connector::Rank;
+use kvferry::connector::params::RankAddress;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use super::Role;
-use super::child::{FirstLoss, Name, Starting, Worker};
+use super::child::{Name, Starting, Worker};
+use super::loss::FirstLoss;
 use super::messages::{Account, FromWorker, ToWorker};
-use super::router::Setup;
+use super::{Role, Shape};
+use crate::args::{Allow, LinkArgs};
 use crate::failure::{Code, Failure};
 
+/// What the ranks of every engine on this host have in common.
+pub(crate) struct Common {
+    pub(crate) model: PathBuf,
+    pub(crate) link: LinkArgs,
+}
+
+/// One engine.
+pub(super) struct Engine<'a> {
+    pub(super) common: &'a Common,
+    pub(super) role: Role,
+    pub(super) shape: Arc<Shape>,
+    /// Of D, what it reads from.
+    pub(super) source: Option<EngineShape>,
+    /// The life of P's ranks that its scheduler is of.
+    pub(super) epoch: u64,
+    /// Bytes of each rank's KV cache.
+    pub(super) pool: u64,
+}
+
 /// The ranks of an engine that start.
-pub(super) struct StartingSide(Vec<Starting>);
+pub(super) struct StartingSide {
+    ranks: Vec<Starting>,
+    shape: Arc<Shape>,
+}
 
 /// What the ranks say once they can be asked.
 pub(super) struct Ready {
-    /// Where each rank answers; of D, nowhere.
-    pub(super) addresses: Vec<SocketAddr>,
+    /// Where peers reach each rank; of D, nowhere.
+    pub(super) addresses: Vec<RankAddress>,
     /// Blocks of the smallest pool.
-    pub(super) blocks: usize,
+    blocks: usize,
 }
 
 /// The ranks of an engine; they die with this value.
 pub(super) struct Side {
     workers: Vec<Worker>,
+    pub(super) shape: Arc<Shape>,
+    /// Blocks of the smallest pool.
+    blocks: usize,
     /// All ranks hear of requests in the same order: each gives blocks in the order in which it
     /// hears, and two requests, of which each has its blocks at one rank and waits for the other
     /// one's at another, would wait for ever.
@@ -35,19 +65,20 @@ pub(super) struct Side {
 
 impl StartingSide {
     /// Starts a process for each rank.
-    pub(super) fn new(setup: &Setup, role: Role, epoch: u64) -> Result<Self, Failure> {
-        let ranks = setup.shapes.of(role).ranks();
+    pub(super) fn new(engine: &Engine<'_>) -> Result<Self, Failure> {
+        let ranks = engine.shape.ranks();
         let start = |rank| {
-            let mut command = command(setup, role, epoch, rank)?;
-            Starting::new(Name::new(role, rank, ranks), &mut command)
+            let mut command = engine.command(rank)?;
+            Starting::new(Name::new(engine.role, rank, ranks), &mut command)
         };
-        (0..ranks).map(start).collect::<Result<_, _>>().map(Self)
+        let ranks = (0..ranks).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { ranks, shape: Arc::clone(&engine.shape) })
     }
 
     /// Waits until all can be asked.
     pub(super) async fn ready(&mut self) -> Result<Ready, Failure> {
         let mut ready = Ready { addresses: Vec::new(), blocks: usize::MAX };
-        for rank in &mut self.0 {
+        for rank in &mut self.ranks {
             if let FromWorker::Ready { address, blocks } = rank.ready().await? {
                 ready.addresses.extend(address);
                 ready.blocks = ready.blocks.min(blocks);
@@ -59,6 +90,7 @@ impl StartingSide {
     /// Listens to all from now on. Words that answer nothing go to `heard`.
     pub(super) fn listen(
         self,
+        ready: &Ready,
         first_loss: &FirstLoss,
         heard: impl Fn(Rank, FromWorker) -> Option<FromWorker> + Clone + Send + 'static,
     ) -> Side {
@@ -66,11 +98,17 @@ impl StartingSide {
             let heard = heard.clone();
             starting.listen(first_loss.clone(), move |word| heard(Rank(rank), word))
         };
-        Side { workers: (0..).zip(self.0).map(listen).collect(), order: Mutex::new(()) }
+        let workers = (0..).zip(self.ranks).map(listen).collect();
+        Side { workers, shape: self.shape, blocks: ready.blocks, order: Mutex::new(()) }
     }
 }
 
 impl Side {
+    /// Whether a prompt of `tokens` can ever fit.
+    pub(super) fn fits(&self, tokens: u64) -> bool {
+        self.shape.blocks(tokens) <= self.blocks as u64
+    }
+
     /// Asks all ranks something about a request, about which nothing else is being asked. Gives
     /// their answers in no order, or the first failure.
     pub(super) async fn ask(
@@ -119,25 +157,43 @@ impl Side {
     }
 }
 
-fn command(setup: &Setup, role: Role, epoch: u64, rank: usize) -> Result<Command, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::new(Code::Failed, why);
-    let program = std::env::current_exe().map_err(|why| failed(&why))?;
-    let json = |role| serde_json::to_string(&setup.shapes.of(role).engine);
-    let peer = if role == Role::Prefill { Role::Decode } else { Role::Prefill };
-    let (shape, peer) =
-        json(role).and_then(|own| Ok((own, json(peer)?))).map_err(|why| failed(&why))?;
-    // No two ranks draw the same block ids.
-    let seed =
-        setup.link.seed.wrapping_add(2 * rank as u64).wrapping_add((role == Role::Decode).into());
-    let mut command = Command::new(program);
-    command
-        .arg(format!("{role}-worker"))
-        .arg(&setup.model)
-        .args(["--shape", &shape, "--peer", &peer])
-        .args(["--rank", &rank.to_string(), "--epoch", &epoch.to_string()])
-        .args(["--pool", &setup.pool(role).to_string(), "--seed", &seed.to_string()])
-        .args(["--listen", &listen(setup.link.listen, role, rank)?.to_string()]);
-    Ok(command)
+impl Engine<'_> {
+    fn command(&self, rank: usize) -> Result<Command, Failure> {
+        let failed = |why: &dyn std::fmt::Display| Failure::new(Code::Failed, why);
+        let program = std::env::current_exe().map_err(|why| failed(&why))?;
+        let json = |shape| serde_json::to_string(shape).map_err(|why| failed(&why));
+        let Common { model, link } = self.common;
+        let (role, decodes) = (self.role, self.role == Role::Decode);
+        // No two ranks draw the same block ids.
+        let seed = link.seed.wrapping_add(2 * rank as u64).wrapping_add(decodes.into());
+        let mut command = Command::new(program);
+        command
+            .arg(format!("{role}-worker"))
+            .arg(model)
+            .args(["--shape", &json(&self.shape.engine)?])
+            .args(["--rank", &rank.to_string(), "--epoch", &self.epoch.to_string()])
+            .args(["--pool", &self.pool.to_string(), "--seed", &seed.to_string()])
+            .args(["--listen", &listen(link.listen(), role, rank)?.to_string()]);
+        if let Some(source) = &self.source {
+            command.args(["--peer", &json(source)?]);
+        }
+        // The path: nobody sees what a process keeps in its memory, and everybody its arguments.
+        command.args(option("--secret-file", link.secret_file.as_ref()));
+        match role {
+            Role::Prefill => command.args(option("--advertise", link.advertise.as_ref())),
+            Role::Decode => command.args(option("--allow", link.allow.as_ref().map(Allow::text))),
+        };
+        Ok(command)
+    }
+}
+
+fn option(flag: &str, value: Option<impl AsRef<OsStr>>) -> Option<OsString> {
+    // In one word, so that no value is taken for a flag.
+    let value = value?;
+    let mut word = OsString::from(flag);
+    word.push("=");
+    word.push(value);
+    Some(word)
 }
 
 /// Each prefill rank has a port of its own; decode ranks need only the host.

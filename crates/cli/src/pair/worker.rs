@@ -4,20 +4,20 @@ mod blocks;
 mod decode;
 mod prefill;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvferry::connector::params::RankAddress;
 use kvferry::connector::{EngineEpoch, Rank};
-use kvferry::{Config, Counts, Engine};
+use kvferry::{Counts, Engine};
 use serde::Serialize;
 use serde_json::json;
 use sim::EngineError;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
+use super::Role;
 use super::messages::{Account, FromWorker, ToWorker};
-use super::{MODEL, Role};
 use crate::args::WorkerArgs;
 use crate::failure::{Code, Failure};
 use crate::model;
@@ -104,10 +104,10 @@ fn line(word: &impl Serialize) -> Vec<u8> {
 
 async fn serve(role: Role, arguments: &WorkerArgs, words: &Words) -> Result<Account, Failure> {
     let model = model::load(&arguments.model)?;
-    let WorkerArgs { shape, rank, pool, link, .. } = *arguments;
-    let engine = sim::Engine::of_rank(&model, shape, rank as usize, pool, link.seed);
+    let WorkerArgs { shape, rank, pool, .. } = *arguments;
+    let config = arguments.link.config()?;
+    let engine = sim::Engine::of_rank(&model, shape, rank as usize, pool, arguments.link.seed);
     let engine = Arc::new(engine.map_err(from_engine_error)?);
-    let config = Config { listen: link.listen, ..Config::default() };
     let described = describe(role, &engine, arguments)?;
     let blocks = Blocks::new(Arc::clone(&engine));
     match role {
@@ -129,7 +129,7 @@ async fn serve(role: Role, arguments: &WorkerArgs, words: &Words) -> Result<Acco
 /// anything.
 async fn attend<W: Work>(
     work: Arc<W>,
-    address: Option<SocketAddr>,
+    address: Option<RankAddress>,
     blocks: &Blocks,
     words: &Words,
 ) -> Result<Account, Failure> {
@@ -158,12 +158,13 @@ fn describe(role: Role, engine: &sim::Engine, arguments: &WorkerArgs) -> Result<
     let own = engine.layout();
     let block_count = own.regions.first().map_or(0, |region| region.block_count);
     let layouts = arguments.shape.layouts(engine.model(), block_count).map_err(Failure::input)?;
-    let memory = Arc::clone(engine.memory());
+    let (model, memory) = (engine.model(), Arc::clone(engine.memory()));
     Ok(Engine {
         name: role.to_string(),
-        model: MODEL.to_owned(),
+        // Two configs are of one model where these agree, and what is kept of each layer does.
+        model: format!("{} of {} layers", model.model_type, model.layers.len()),
         revision: String::new(),
-        dtype: engine.model().dtype,
+        dtype: model.dtype,
         epoch: Some(EngineEpoch(arguments.epoch)),
         rank: Rank(arguments.rank),
         layouts: layouts.into(),
@@ -174,7 +175,8 @@ fn describe(role: Role, engine: &sim::Engine, arguments: &WorkerArgs) -> Result<
 
 /// Tokens of the other engine's blocks, by the names of layers.
 fn source_blocks(model: &kv_layout::Model, args: &WorkerArgs) -> Result<decode::Sizes, Failure> {
-    let layouts = args.peer.layouts(model, 1).map_err(Failure::input)?;
+    let peer = args.peer.ok_or_else(|| Failure::input("a decode rank needs --peer"))?;
+    let layouts = peer.layouts(model, 1).map_err(Failure::input)?;
     let sizes = layouts.iter().flat_map(|layout| {
         let size = |layer: &kv_layout::PlacedLayer| {
             let group = layout.groups.get(layer.group as usize)?;

@@ -234,7 +234,10 @@ fn engines_whose_shapes_do_not_go_together() {
 #[test]
 fn addresses_that_cannot_be_listened_on() {
     let folder = folder();
-    let local = Some("give --listen an address such as 127.0.0.1:0 or [::1]:0");
+    let local = Some(
+        "give both sides the same --secret-file, or stay on this host with an address such as \
+         127.0.0.1:0 or [::1]:0",
+    );
     let error = "0.0.0.0 is not a loopback address: listening there needs a secret";
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = taken.local_addr().unwrap().to_string();

@@ -4,6 +4,8 @@
 mod common;
 mod errors;
 mod handoff;
+mod hosts;
+mod network;
 mod pipes;
 mod plan;
 mod ranks;

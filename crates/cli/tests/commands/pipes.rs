@@ -137,14 +137,13 @@ fn a_request_that_is_dismissed_while_it_waits() {
     let folder = folder();
     let start = |role| Worker::start(folder.path(), role);
     let (mut p, mut d) = (start("prefill-worker"), start("decode-worker"));
-    let address = p.heard()["address"].as_str().unwrap().to_owned();
+    let address = p.heard()["address"].clone();
     assert_eq!(d.heard(), json!({ "say": "ready", "address": null, "blocks": 31 }));
-    let (host, port) = address.rsplit_once(':').unwrap();
     let receive = |request: u64| {
         let params = json!({
             "do_remote_prefill": true, "remote_engine_id": "prefill", "tp_size": 1,
             "remote_request_id": request.to_string(), "remote_num_tokens": 300,
-            "remote_host": host, "remote_port": port.parse::<u16>().unwrap(),
+            "remote_host": address["host"], "remote_port": address["port"],
             "kvferry": { "version": 1, "engine": "f".repeat(16), "nonce": format!("{:016x}", 1) },
         });
         json!({ "say": "receive", "request": request, "tokens": 300, "params": params })

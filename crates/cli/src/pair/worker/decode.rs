@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kv_layout::{BlockTable, Layer};
-use kvferry::connector::Class;
 use kvferry::{Config, Counts, Decode, Engine, FetchError, Offered};
 use serde_json::Value;
 use sim::Fault;
 use tokio::sync::oneshot;
 
+use super::super::errors::{from_fetch_error, from_start_error};
 use super::super::messages::{Figures, FromWorker, ToWorker};
-use super::super::{from_start_error, prompt, resume_at};
+use super::super::{prompt, resume_at};
 use super::Words;
 use super::blocks::{Blocks, Permit, Turn, filled, granted};
 use crate::failure::{Code, Failure};
@@ -112,7 +112,7 @@ impl Work {
         let started = Instant::now();
         let prompt = prompt(number, self.blocks.engine().prefill_tokens(tokens));
         let offered = self.decode.claim(&number.to_string(), params, prompt).await;
-        let offered = offered.map_err(|why| from_fetch_error(number, &why))?;
+        let offered = offered.map_err(|why| unfetched(number, &why))?;
         let claimed = Claimed { offered, claiming: started.elapsed() };
         let permit = granted(number, turn).await?;
         Ok((claimed, self.take(request, permit).await?))
@@ -147,7 +147,7 @@ impl Work {
                 return Err(given_up(number));
             }
         };
-        let bytes = bytes.map_err(|why| from_fetch_error(number, &why))?;
+        let bytes = bytes.map_err(|why| unfetched(number, &why))?;
         let reading = started.elapsed();
         let source_block = |layer: &Layer| self.source_blocks.get(&layer.name).copied();
         let moved =
@@ -215,17 +215,9 @@ fn wrong(request: u64, fault: &Fault) -> Failure {
     Failure::new(Code::Bytes, format!("request {request}: {fault}"))
 }
 
-fn from_fetch_error(request: u64, why: &FetchError) -> Failure {
-    let code = match why {
-        FetchError::Plan(plan) if plan.is_unsupported() => Code::Unsupported,
-        FetchError::Control { .. }
-        | FetchError::NotLoopback { .. }
-        | FetchError::NoProvider
-        | FetchError::Connect(_) => Code::Peer,
-        FetchError::Failed(failure) if failure.class() == Class::PeerLost => Code::Peer,
-        _ => Code::Failed,
-    };
-    Failure::new(code, format!("request {request}: {why}"))
+fn unfetched(request: u64, why: &FetchError) -> Failure {
+    let failure = from_fetch_error(why);
+    Failure { message: format!("request {request}: {}", failure.message), ..failure }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

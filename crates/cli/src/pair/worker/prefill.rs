@@ -1,15 +1,16 @@
 //! One rank of the prefill engine.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kv_layout::BlockTable;
+use kvferry::connector::params::RankAddress;
 use kvferry::connector::{Lease, LeaseId};
 use kvferry::{Config, Counts, Engine, FreedLeases, PrefillRank};
 
+use super::super::errors::from_start_error;
 use super::super::messages::{FromWorker, ToWorker};
-use super::super::{from_start_error, prompt, resume_at};
+use super::super::{prompt, resume_at};
 use super::Words;
 use super::blocks::{Blocks, Permit, Turn, filled, granted};
 use crate::failure::{Code, Failure};
@@ -29,16 +30,16 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Starts to listen. Gives the address, too.
+    /// Starts to listen. Gives the address by which peers reach it, too.
     pub(super) async fn start(
         config: &Config,
         engine: &Engine,
         blocks: Blocks,
         words: Words,
-    ) -> Result<(Arc<Self>, SocketAddr), Failure> {
+    ) -> Result<(Arc<Self>, RankAddress), Failure> {
         let started = PrefillRank::start(config, engine).await;
         let (rank, freed) = started.map_err(from_start_error)?;
-        let address = rank.address();
+        let address = rank.advertised().clone();
         let work = Arc::new(Self { blocks, rank, kept: Mutex::default(), words });
         tokio::spawn(Arc::clone(&work).free(freed));
         Ok((work, address))

@@ -2,7 +2,8 @@
 
 pub mod processes;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -75,11 +76,19 @@ pub fn finish(command: &mut Command) -> Said {
     collected(command).end()
 }
 
+/// Starts a command of [`command`] and waits for its first line.
+pub fn first_line(command: &mut Command) -> (String, Running) {
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    (line, Running::collect(child, stdout))
+}
+
 fn collected(command: &mut Command) -> Running {
     let mut child = command.spawn().unwrap();
-    let stdout = collect(child.stdout.take().unwrap());
-    let stderr = collect(child.stderr.take().unwrap());
-    Running { child, stdout, stderr }
+    let stdout = child.stdout.take().unwrap();
+    Running::collect(child, stdout)
 }
 
 fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
@@ -91,6 +100,11 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 }
 
 impl Running {
+    fn collect(mut child: Child, stdout: impl Read + Send + 'static) -> Self {
+        let stderr = collect(child.stderr.take().unwrap());
+        Self { child, stdout: collect(stdout), stderr }
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Said {
         let deadline = Instant::now() + PATIENCE;
@@ -129,6 +143,29 @@ pub fn folder() -> tempfile::TempDir {
     write(&folder, "full.json", FULL);
     write(&folder, "windowed.json", WINDOWED);
     folder
+}
+
+pub const SECRET: [&str; 2] = ["--secret-file", "secret"];
+
+/// The same, with two files of secrets: `secret` and `other`.
+pub fn with_secrets() -> tempfile::TempDir {
+    let folder = folder();
+    for (name, text) in [("secret", "as long as a secret must be"), ("other", "another secret!!")] {
+        let mut options = std::fs::File::options();
+        let file = options.write(true).create(true).mode(0o600).open(folder.path().join(name));
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+    folder
+}
+
+/// The exit code of a failed command, its error and its help.
+pub fn failed(said: &Said) -> (Option<i32>, String, String) {
+    assert_eq!(said.stdout, "");
+    let mut lines = said.stderr.lines();
+    let error = lines.next().unwrap().strip_prefix("error: ").unwrap();
+    let help = lines.next().map_or("", |line| line.strip_prefix(" help: ").unwrap());
+    assert_eq!(lines.next(), None);
+    (said.code, error.to_owned(), help.to_owned())
 }
 
 pub fn write(folder: &tempfile::TempDir, name: &str, text: &str) {

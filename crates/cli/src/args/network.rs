@@ -1,0 +1,102 @@
+//! How the two sides reach each other, and who may.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use kvferry::{AllowList, AllowListError, Config, Secret, SecretError};
+
+use crate::failure::Failure;
+use crate::pair::Role;
+
+/// How the two sides reach each other.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct LinkArgs {
+    /// Where the first prefill rank listens, each other one on the next port; port 0 lets the
+    /// system choose. With --role prefill, where the decode side connects to; the ranks then take
+    /// ports of the same address that the system chooses, and the decode side is told. Beyond
+    /// loopback only with --secret-file [default: 127.0.0.1:0]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Name or address by which the decode ranks reach the prefill ranks, without a port. Needed
+    /// where --listen is every address of the host.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) advertise: Option<String>,
+    /// What both sides prove to each other to have, on every connection. Make one with `head -c
+    /// 32 /dev/urandom | base64 > FILE`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The only networks and addresses that the decode side connects to, such as
+    /// 10.0.0.0/8,192.168.7.1
+    #[arg(long, value_name = "NET[,NET…]")]
+    pub(crate) allow: Option<Allow>,
+    /// Decides which block ids are drawn.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = None)]
+    pub(crate) seed: u64,
+}
+
+/// One side of a hand-off between two hosts.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Two hosts")]
+pub(crate) struct HostArgs {
+    /// Run one side only. The prefill side is started first; it prints where it listens, and
+    /// serves one decode side, for prompts of its own --tokens at most
+    #[arg(long, value_enum, value_name = "SIDE")]
+    pub(crate) role: Option<Role>,
+    /// Where the prefill side listens.
+    #[arg(long, value_name = "HOST:PORT", required_if_eq("role", "decode"))]
+    pub(crate) connect: Option<String>,
+}
+
+/// An allow-list, and how it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Allow {
+    text: String,
+    list: AllowList,
+}
+
+impl FromStr for Allow {
+    type Err = AllowListError;
+
+    fn from_str(text: &str) -> Result<Self, AllowListError> {
+        Ok(Self { text: text.to_owned(), list: text.parse()? })
+    }
+}
+
+impl Allow {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl LinkArgs {
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    /// As the library must know it. Reads the secret.
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
+        Ok(Config {
+            listen: self.listen(),
+            advertise: self.advertise.clone(),
+            secret: secret.map_err(|why| unusable(&why))?.map(Arc::new),
+            allow: self.allow.as_ref().map(|allow| allow.list.clone()),
+            ..Config::default()
+        })
+    }
+}
+
+fn unusable(why: &SecretError) -> Failure {
+    let failure = Failure::input(why);
+    match why {
+        // The others say what to do.
+        SecretError::Read { .. } | SecretError::NotAFile { .. } => {
+            failure.hint("give --secret-file a file that this user can read")
+        }
+        _ => failure,
+    }
+}

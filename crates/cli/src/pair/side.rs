@@ -123,6 +123,8 @@ impl Side {
                 worker.ask(request, word, reply.clone())?;
             }
         }
+        // Only those who were asked can answer: where all are gone, so is the wait.
+        drop(reply);
         let mut all = Vec::new();
         for _ in &self.workers {
             let lost = || Failure::new(Code::Failed, format!("request {request}: no answer"));

@@ -36,10 +36,17 @@ struct Request {
     tokens: u64,
 }
 
-/// Blocks of a request, and the right to have that many.
+/// Blocks of a request, and the right to have that many; given back wherever it is dropped.
 struct Taken {
+    engine: Arc<sim::Engine>,
     tables: Arc<[BlockTable]>,
     _blocks: Permit,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.engine.retire(&self.tables);
+    }
 }
 
 /// A request whose KV cache waits, and how long it took to learn that.
@@ -122,11 +129,12 @@ impl Work {
         let Request { number, tokens } = request;
         let engine = Arc::clone(self.blocks.engine());
         let take = move || {
-            let tables = engine.allocate(tokens, resume_at(tokens))?;
-            Some(engine.inspect_unused(&tables).map(|()| tables))
+            let tables = engine.allocate(tokens, resume_at(tokens))?.into();
+            // Before anything else: nobody may be left to take it.
+            let taken = Taken { engine, tables, _blocks: permit };
+            Some(taken.engine.inspect_unused(&taken.tables).map(|()| taken))
         };
-        let tables = filled(number, take).await?.map_err(|fault| wrong(number, &fault))?;
-        Ok(Taken { tables: tables.into(), _blocks: permit })
+        filled(number, take).await?.map_err(|fault| wrong(number, &fault))
     }
 
     /// Receives into blocks, and checks every byte.
@@ -167,9 +175,7 @@ impl Work {
     }
 
     async fn retire(&self, request: u64, taken: Taken) -> Result<(), Failure> {
-        let engine = Arc::clone(self.blocks.engine());
         let retire = move || {
-            engine.retire(&taken.tables);
             drop(taken);
             Some(())
         };

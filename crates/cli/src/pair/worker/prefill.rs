@@ -69,8 +69,12 @@ impl Work {
         };
         let (tables, prompt) = filled(request, compute).await?;
         let lease = Lease { id: id.clone(), prompt, tables: tables.clone().into() };
-        lock(&self.kept).insert(id, Kept { request, tables, _blocks: permit });
-        self.rank.keep(lease).await.map_err(|why| Failure::new(Code::Failed, why))
+        lock(&self.kept).insert(id.clone(), Kept { request, tables, _blocks: permit });
+        let kept = self.rank.keep(lease).await;
+        kept.map_err(|why| {
+            lock(&self.kept).remove(&id);
+            Failure::new(Code::Failed, why)
+        })
     }
 
     async fn free(self: Arc<Self>, mut freed: FreedLeases) {

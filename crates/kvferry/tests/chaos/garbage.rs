@@ -1,5 +1,6 @@
 //! Strangers on the ports of a prefill engine, from the test's own process.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -19,9 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Flood(Vec<JoinHandle<u64>>);
 
 impl Flood {
-    pub fn start(ports: &[u16], count: u64, seed: u64) -> Self {
+    pub fn start(ports: &BTreeSet<u16>, count: u64, seed: u64) -> Self {
         let caller = |caller| {
-            let (ports, mut dice) = (ports.to_vec(), Dice::new(seed + caller, "flood"));
+            let (ports, mut dice) =
+                (ports.iter().copied().collect::<Vec<_>>(), Dice::new(seed + caller, "flood"));
             spawn(move || (0..count / CALLERS).filter(|_| call(&ports, &mut dice)).count() as u64)
         };
         Self((0..CALLERS).map(caller).collect())
@@ -84,9 +86,10 @@ pub struct Loiterers {
 }
 
 impl Loiterers {
-    pub fn start(ports: &[u16], silent: usize, slow: usize, seed: u64) -> Self {
+    pub fn start(ports: &BTreeSet<u16>, silent: usize, slow: usize, seed: u64) -> Self {
         let (stop, stopped) = channel::<()>();
-        let (ports, mut dice) = (ports.to_vec(), Dice::new(seed, "loiterers"));
+        let (ports, mut dice) =
+            (ports.iter().copied().collect::<Vec<_>>(), Dice::new(seed, "loiterers"));
         let thread = spawn(move || {
             let mut here: Vec<Option<TcpStream>> = (0..silent + slow).map(|_| None).collect();
             let hello = hello();

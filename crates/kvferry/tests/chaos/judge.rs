@@ -30,6 +30,8 @@ pub struct Judge {
     /// Let go of by the prefill engine, before the decode engine has said anything.
     let_go: BTreeSet<u64>,
     pub tally: Tally,
+    /// Why the last one failed.
+    pub last: Option<String>,
 }
 
 /// The counts of a run.
@@ -126,8 +128,10 @@ impl Judge {
         let let_go = self.let_go.remove(&request);
         match how["class"].as_str() {
             Some(class) => {
-                // A fault of the system's is never one of the program or of its settings.
-                assert!(class != "Bug", "{request}: {how}");
+                // Another try may work: nothing here is a fault of the program, of its settings,
+                // or of what the other side says.
+                assert!(matches!(class, "Retry" | "PeerLost" | "Exhausted"), "{request}: {how}");
+                self.last = how["why"].as_str().map(str::to_owned);
                 *self.tally.failed.entry(class.to_owned()).or_default() += 1;
             }
             None => {

@@ -1,10 +1,12 @@
 //! Links that break, for a while or in one direction, and links that are bad.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::form::{Form, report};
 use crate::judge::ENDS;
 use crate::network::Hosts;
+use crate::slow::Way;
 use crate::spec::Part;
 use crate::world::{Descriptors, TOLD, World};
 
@@ -80,17 +82,35 @@ fn nothing_that_d_sends_arrives() {
     half_open("half-open, D unheard", Part::Decode);
 }
 
-#[test]
-fn a_link_that_is_slow_and_loses_packets() {
-    let scenario = "20 ms, 1 % loss";
-    let Some((hosts, mut world, start)) = hosts(scenario) else { return };
-    if let Err(why) = hosts.worsen("delay 20ms loss 1%") {
-        report(scenario, format!("skipped, no netem: {why}"));
-        return;
-    }
-    world.run_for(Duration::from_secs(Form::of_environment().pick(5, 30)));
+/// Requests take their time, and all are received.
+fn slow(scenario: &str, mut world: World, start: Descriptors) {
+    world.run_for(Duration::from_secs(Form::of_environment().pick(4, 30)));
     let tally = &world.judge.tally;
     assert!(tally.failed.is_empty(), "{tally}");
     world.ends_as_it_began(start);
     report(scenario, &world.judge.tally);
+}
+
+#[test]
+fn a_link_that_is_slow_and_loses_packets() {
+    let scenario = "20 ms, 1 % loss (netem)";
+    let Some((hosts, world, start)) = hosts(scenario) else { return };
+    match hosts.worsen("delay 20ms loss 1%") {
+        Ok(()) => slow(scenario, world, start),
+        Err(why) => report(scenario, format!("skipped, no netem: {why}")),
+    }
+}
+
+/// The same for every kernel, as far as a stream's reader can tell.
+#[test]
+fn a_way_that_is_slow_and_stalls() {
+    let scenario = "20 ms, 1 % stalls (proxy)";
+    let Some(hosts) = Hosts::new(scenario) else { return };
+    let specs = hosts.specs(Ipv4Addr::LOCALHOST);
+    let mut world = World::idle(specs, Duration::from_secs(180));
+    world.start_p();
+    let ports = world.p.process().ports();
+    let _way = Way::start(hosts.spaces(), ports, Form::of_environment().seed);
+    let start = world.begin();
+    slow(scenario, world, start);
 }

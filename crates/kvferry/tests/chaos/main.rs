@@ -17,6 +17,8 @@ mod mixed;
 mod network;
 mod process;
 mod restarts;
+mod sees;
+mod slow;
 mod spec;
 mod stops;
 mod strangers;

@@ -53,16 +53,20 @@ impl Hosts {
 
     /// An engine on each of them.
     pub fn world(&self, limit: Duration) -> (World, Descriptors) {
-        let space = |name: &String| Some(PathBuf::from(format!("/run/netns/{name}")));
-        let specs = [
-            Spec {
-                listen: (P_ADDRESS, 0).into(),
-                space: space(&self.names[0]),
-                ..Spec::new(Part::Prefill, short())
-            },
-            Spec { space: space(&self.names[1]), ..Spec::new(Part::Decode, short()) },
-        ];
-        World::of(specs, limit)
+        World::of(self.specs(P_ADDRESS), limit)
+    }
+
+    /// What these engines are told; the prefill engine listens there.
+    pub fn specs(&self, listen: Ipv4Addr) -> [Spec; 2] {
+        let [p, d] = self.spaces().map(Some);
+        [
+            Spec { listen: (listen, 0).into(), space: p, ..Spec::new(Part::Prefill, short()) },
+            Spec { space: d, ..Spec::new(Part::Decode, short()) },
+        ]
+    }
+
+    pub fn spaces(&self) -> [PathBuf; 2] {
+        self.names.each_ref().map(|name| PathBuf::from(format!("/run/netns/{name}")))
     }
 
     /// What changes the cable of the decode engine's host.
@@ -122,6 +126,6 @@ fn run(program: &str, arguments: &str) -> Result<(), String> {
     let output = Command::new(program).args(arguments.split(' ')).output();
     let output = output.map_err(|why| format!("{program}: {why}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let refused = || format!("{program} {arguments}: {}", said.trim());
+    let refused = || format!("{program}: {}", said.trim());
     output.status.success().then_some(()).ok_or_else(refused)
 }

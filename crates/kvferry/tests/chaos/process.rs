@@ -1,5 +1,7 @@
 //! A child as its test sees it.
 
+use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
@@ -77,21 +79,19 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The ports at which it listens, on 127.0.0.1.
-    pub fn ports(&self) -> Vec<u16> {
+    /// The ports at which it listens.
+    pub fn ports(&self) -> BTreeSet<u16> {
         let open = std::fs::read_dir(self.proc("fd")).unwrap();
         let open = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
         let open: Vec<String> = open.map(|link| link.to_string_lossy().into_owned()).collect();
-        let table = std::fs::read_to_string(self.proc("net/tcp")).unwrap();
-        let listener = |line: &str| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            // 0A is LISTEN; the tenth field is the inode.
-            let inode = format!("socket:[{}]", fields.get(9)?);
-            let is_ours = *fields.get(3)? == "0A" && open.contains(&inode);
-            let (_, port) = fields.get(1)?.split_once(':')?;
-            is_ours.then(|| u16::from_str_radix(port, 16).unwrap())
+        // The first thread need not live in the namespace of those that listen.
+        let threads = std::fs::read_dir(self.proc("task")).unwrap();
+        let table = |thread: std::io::Result<DirEntry>| {
+            std::fs::read_to_string(thread.ok()?.path().join("net/tcp")).ok()
         };
-        table.lines().filter_map(listener).collect()
+        let tables: Vec<String> = threads.filter_map(table).collect();
+        let lines = tables.iter().flat_map(|table| table.lines());
+        lines.filter_map(|line| listening(line, &open)).collect()
     }
 
     fn proc(&self, entry: &str) -> String {
@@ -104,4 +104,13 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The port of a line of the system's table of sockets, where it listens and is one of these.
+fn listening(line: &str, open: &[String]) -> Option<u16> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    // 0A is the state that listens, the tenth field the inode.
+    let is_open = open.contains(&format!("socket:[{}]", fields.get(9)?));
+    let (_, port) = fields.get(1)?.split_once(':')?;
+    (*fields.get(3)? == "0A" && is_open).then(|| u16::from_str_radix(port, 16).unwrap())
 }

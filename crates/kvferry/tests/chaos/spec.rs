@@ -30,6 +30,8 @@ pub struct Spec {
     pub bounds: Bounds,
     /// The network namespace to live in; beyond loopback, there is a secret.
     pub space: Option<PathBuf>,
+    /// A prefill engine that offers the bytes of another request, for a look at the judge.
+    pub cheats: bool,
 }
 
 /// Bounds that let an abandoned lease go within seconds.
@@ -44,7 +46,7 @@ pub fn short() -> Bounds {
 
 impl Spec {
     pub fn new(part: Part, bounds: Bounds) -> Self {
-        Self { part, listen: (Ipv4Addr::LOCALHOST, 0).into(), bounds, space: None }
+        Self { part, listen: (Ipv4Addr::LOCALHOST, 0).into(), bounds, space: None, cheats: false }
     }
 
     pub fn to_json(&self) -> Value {
@@ -56,6 +58,7 @@ impl Spec {
             "renew_every": millis(self.bounds.renew_every),
             "claim_life": millis(self.bounds.claim_life),
             "space": self.space,
+            "cheats": self.cheats,
         })
     }
 
@@ -72,6 +75,7 @@ impl Spec {
                 ..Bounds::default()
             },
             space: json["space"].as_str().map(PathBuf::from),
+            cheats: json["cheats"].as_bool().unwrap(),
         }
     }
 

@@ -82,8 +82,16 @@ impl World {
         Self::of([Part::Prefill, Part::Decode].map(|part| Spec::new(part, bounds)), limit)
     }
 
-    pub fn of([p, d]: [Spec; 2], limit: Duration) -> (Self, Descriptors) {
-        let mut world = Self {
+    pub fn of(specs: [Spec; 2], limit: Duration) -> (Self, Descriptors) {
+        let mut world = Self::idle(specs, limit);
+        world.start_p();
+        let descriptors = world.begin();
+        (world, descriptors)
+    }
+
+    /// Nobody runs yet.
+    pub fn idle([p, d]: [Spec; 2], limit: Duration) -> Self {
+        Self {
             p: Side::new(p),
             d: Side::new(d),
             judge: Judge::default(),
@@ -92,12 +100,14 @@ impl World {
             lives: 0,
             events: channel(),
             deadline: Instant::now() + limit,
-        };
-        world.start_p();
-        world.start_d();
-        world.good(20);
-        let descriptors = world.settle();
-        (world, descriptors)
+        }
+    }
+
+    /// The decode engine comes to the prefill engine, and all works.
+    pub fn begin(&mut self) -> Descriptors {
+        self.start_d();
+        self.good(20);
+        self.settle()
     }
 
     pub fn start_p(&mut self) {
@@ -165,7 +175,8 @@ impl World {
     ) -> Duration {
         let began = Instant::now();
         while !is_so(self) {
-            assert!(began.elapsed() < bound, "{what}: not within {bound:?}; {}", self.judge.tally);
+            let Judge { tally, last, .. } = &self.judge;
+            assert!(began.elapsed() < bound, "{what}: not within {bound:?}; {tally}; {last:?}");
             self.step(MOMENT);
         }
         began.elapsed()

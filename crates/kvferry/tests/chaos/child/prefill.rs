@@ -16,13 +16,16 @@ struct P {
     kept: BTreeMap<String, (u64, Vec<BlockTable>)>,
     /// Requests that wait for blocks.
     waiting: VecDeque<u64>,
+    /// What is added to a request's number for its bytes: 0, unless this one cheats.
+    off: u64,
 }
 
 pub async fn run(spec: &Spec, mut orders: Orders) {
     let engine = engine(Part::Prefill);
     let (prefill, mut freed) = start(spec, &engine).await;
     say(&json!({ "ready": prefill.address().to_string() }));
-    let mut p = P { engine, prefill, kept: BTreeMap::new(), waiting: VecDeque::new() };
+    let off = u64::from(spec.cheats);
+    let mut p = P { engine, prefill, kept: BTreeMap::new(), waiting: VecDeque::new(), off };
     loop {
         tokio::select! {
             order = orders.recv() => match order {
@@ -60,7 +63,7 @@ impl P {
             && let Some(tables) = self.engine.allocate(tokens(request), resume(request))
         {
             self.waiting.pop_front();
-            self.engine.prefill(request, tokens(request), &tables);
+            self.engine.prefill(request + self.off, tokens(request), &tables);
             let name = format!("p-{request}");
             let params = self.prefill.offer(&name, prompt(request), &tables).await.unwrap();
             self.kept.insert(name, (request, tables));

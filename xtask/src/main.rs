@@ -2,6 +2,7 @@
 //! also runs alone, `cargo xtask tidy` for one.
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod ci;
 mod doc_commands;
 mod error;
@@ -47,6 +48,19 @@ enum Task {
     Benches,
     /// Search for inputs that break a promise, led by coverage (needs a C++ compiler)
     Fuzz(FuzzArgs),
+    /// Kill, stop and cut off real processes, for longer than the test stage does
+    Chaos(ChaosArgs),
+}
+
+/// How long to break things, and in which order.
+#[derive(Args)]
+struct ChaosArgs {
+    /// How long all of it takes, about; five are the least
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    minutes: f64,
+    /// Decides which faults come when
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
 }
 
 /// What to search, and for how long.
@@ -87,6 +101,7 @@ impl Task {
     fn run(self, workspace: &Workspace) -> Result<bool, Error> {
         match self {
             Self::Fuzz(args) => fuzz::run(&args, workspace).map(|()| true),
+            Self::Chaos(args) => chaos::run(&args, workspace).map(|()| true),
             Self::Ci(args) => Ok(ci::run(&args, workspace)),
             stage => Ok(ci::run(&stage.alone(), workspace)),
         }
@@ -95,7 +110,7 @@ impl Task {
     /// A stage alone is a `ci` with only that stage.
     fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(_) | Self::Fuzz(_) => return CiArgs::default(),
+            Self::Ci(_) | Self::Fuzz(_) | Self::Chaos(_) => return CiArgs::default(),
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,

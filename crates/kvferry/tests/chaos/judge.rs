@@ -90,9 +90,9 @@ impl Judge {
         self.leases.len()
     }
 
-    /// Requests under way whose blocks the prefill engine has let go.
+    /// Requests under way whose blocks the prefill engine has let go, though nobody read them.
     pub fn leases_let_go(&self) -> usize {
-        self.let_go.iter().filter(|request| self.flights.contains_key(request)).count()
+        self.let_go.len()
     }
 
     /// Whether the decode engine is to fetch it.
@@ -113,7 +113,9 @@ impl Judge {
         assert!(self.leases.remove(&request), "{request} was freed twice");
         if why != "Satisfied" {
             assert!(!self.received.contains(&request), "{request}: received, and freed as {why}");
-            self.let_go.insert(request);
+            if self.flights.contains_key(&request) {
+                self.let_go.insert(request);
+            }
         }
         self.received.remove(&request);
     }
@@ -130,7 +132,8 @@ impl Judge {
             Some(class) => {
                 // Another try may work: nothing here is a fault of the program, of its settings,
                 // or of what the other side says.
-                assert!(matches!(class, "Retry" | "PeerLost" | "Exhausted"), "{request}: {how}");
+                let mends = matches!(class, "Retry" | "PeerLost" | "Exhausted" | "Released");
+                assert!(mends, "{request}: {how}");
                 self.last = how["why"].as_str().map(str::to_owned);
                 *self.tally.failed.entry(class.to_owned()).or_default() += 1;
             }
@@ -166,6 +169,7 @@ impl Judge {
     pub fn decode_died(&mut self) {
         let before = self.flights.len();
         self.flights.retain(|_, flight| !flight.fetched);
+        self.let_go.clear();
         self.tally.gone += (before - self.flights.len()) as u64;
     }
 

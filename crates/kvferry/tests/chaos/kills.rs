@@ -15,6 +15,7 @@ fn a_prefill_engine_that_is_killed() {
     let form = Form::of_environment();
     let mut dice = Dice::new(form.seed, "kill P");
     let (mut world, start) = World::start(short(), Duration::from_secs(form.pick(120, 400)));
+    world.fickle = true;
     for _ in 0..form.pick(12, 100) {
         world.run_for(dice.millis(1..150));
         world.kill_p();

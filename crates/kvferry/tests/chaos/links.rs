@@ -53,6 +53,7 @@ fn a_link_that_is_down_for_eight_seconds() {
 fn half_open(scenario: &str, silent: Part) {
     let Some((hosts, mut world, start)) = hosts(scenario) else { return };
     world.linger = 20;
+    world.fickle = true;
     world.run_for(Duration::from_millis(50));
     world.meanwhile(hosts.mute(silent));
     world.judge.hit(ENDS);

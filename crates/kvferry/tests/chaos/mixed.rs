@@ -14,6 +14,7 @@ fn faults_from_a_seed() {
     let mut dice = Dice::new(form.seed, "mixed");
     let (mut world, start) = World::start(short(), form.mixed() + Duration::from_secs(180));
     let end = Instant::now() + form.mixed();
+    world.fickle = true;
     while Instant::now() < end {
         world.linger = dice.of(0..3) * 20;
         world.run_for(dice.millis(1..300));

@@ -7,8 +7,11 @@ use crate::form::{Form, report};
 use crate::spec::{Part, short};
 use crate::world::World;
 
-/// Longer than a claim and its lease live, together.
-const STILL: Duration = Duration::from_millis(4500);
+/// Longer than a claim and its lease live, together; every other time longer than silence is
+/// borne, too.
+fn still(turn: u64) -> Duration {
+    Duration::from_millis(if turn.is_multiple_of(2) { 4500 } else { 7000 })
+}
 
 /// Whatever it said and heard late, what is received is right.
 #[test]
@@ -16,11 +19,12 @@ fn a_prefill_engine_that_stands_still() {
     let form = Form::of_environment();
     let mut dice = Dice::new(form.seed, "stop P");
     let (mut world, start) = World::start(short(), Duration::from_secs(form.pick(120, 400)));
-    for turn in 0..form.pick(1, 10) {
+    world.fickle = true;
+    for turn in 0..form.pick(1, 6) {
         world.linger = turn % 2 * 20;
         world.run_for(dice.millis(20..100));
         world.stop(Part::Prefill);
-        world.run_for(STILL);
+        world.run_for(still(turn));
         world.go_on(Part::Prefill);
         world.good(1);
     }
@@ -35,13 +39,13 @@ fn a_decode_engine_that_stands_still() {
     let mut dice = Dice::new(form.seed, "stop D");
     let (mut world, start) = World::start(short(), Duration::from_secs(form.pick(120, 400)));
     let mut lapsed = 0;
-    for _ in 0..form.pick(1, 10) {
+    for turn in 0..form.pick(1, 6) {
         // Some wait between claim and read, where the first words after the stop come too late.
         world.linger = 200;
         world.run_for(dice.millis(100..300));
         world.until("claims", Duration::from_secs(10), |world| world.judge.claimed().len() > 2);
         world.stop(Part::Decode);
-        world.run_for(STILL);
+        world.run_for(still(turn));
         let leases = world.judge.leases_let_go();
         assert!(leases > 0, "the prefill engine has let nothing go");
         lapsed += leases;

@@ -28,6 +28,8 @@ pub struct World {
     pub width: usize,
     /// How long the decode engine waits between claim and read, in milliseconds.
     pub linger: u64,
+    /// Whether some requests are given up while they are read.
+    pub fickle: bool,
     lives: u64,
     events: (Sender<Event>, Receiver<Event>),
     deadline: Instant,
@@ -97,6 +99,7 @@ impl World {
             judge: Judge::default(),
             width: WIDTH,
             linger: 0,
+            fickle: false,
             lives: 0,
             events: channel(),
             deadline: Instant::now() + limit,
@@ -269,14 +272,25 @@ impl World {
             self.p.spec.listen = address.parse().unwrap();
         } else if let Some(request) = said["offered"].as_u64() {
             if self.judge.offered(request, self.d.process.is_some()) {
-                let (params, linger) = (&said["params"], self.linger);
-                self.d.tell(&json!({ "fetch": request, "params": params, "linger": linger }));
+                self.d.tell(&json!({
+                    "fetch": request,
+                    "params": said["params"],
+                    "linger": self.linger,
+                    "patience": self.patience(request),
+                }));
             }
         } else if let Some(request) = said["freed"].as_u64() {
             self.judge.freed(request, said["why"].as_str().unwrap());
         } else {
             self.p.state = Some(said["state"].clone());
         }
+    }
+
+    /// In microseconds, of a request that is given up unless it is quicker: at any moment of the
+    /// few milliseconds that reads and commit take.
+    fn patience(&self, request: u64) -> Option<u64> {
+        let is_fickle = self.fickle && request.is_multiple_of(6);
+        is_fickle.then_some(request * 7919 % 4000)
     }
 
     fn heard_d(&mut self, said: &Value) {

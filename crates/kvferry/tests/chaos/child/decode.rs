@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvferry::kv_layout::BlockTable;
-use kvferry::{Decode, FetchError};
+use kvferry::{Decode, FetchError, Offered};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{Orders, say, state};
 use crate::spec::{Part, Spec, describe, engine, prompt, resume, tokens};
@@ -35,11 +36,13 @@ impl D {
     async fn fetch(&self, request: u64, order: &Value) -> Value {
         match self.claim_and_receive(request, order).await {
             Ok(fault) => json!({ "ended": request, "fault": fault }),
-            Err(why) => json!({
-                "ended": request,
-                "class": format!("{:?}", why.class()),
-                "why": why.to_string(),
-            }),
+            Err(why) => {
+                let class = match why {
+                    FetchError::Released => "Released".to_owned(),
+                    _ => format!("{:?}", why.class()),
+                };
+                json!({ "ended": request, "class": class, "why": why.to_string() })
+            }
         }
     }
 
@@ -56,7 +59,7 @@ impl D {
         tokio::time::sleep(Duration::from_millis(order["linger"].as_u64().unwrap())).await;
         let tables = self.allocate(request).await;
         let before = self.engine.inspect_unused(&tables);
-        let received = offered.receive(&tables, resume(request)).await;
+        let received = receive(offered, &tables, resume(request), &order["patience"]).await;
         let fault = match &received {
             Ok(_) => before.and_then(|()| self.engine.inspect(request, resume(request), &tables)),
             Err(_) => before,
@@ -75,6 +78,25 @@ impl D {
                 return tables;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Receives, for so many microseconds where it has no more patience than that; from then on
+/// nothing may touch the blocks.
+async fn receive(
+    offered: Offered,
+    tables: &[BlockTable],
+    resume_at: u64,
+    patience: &Value,
+) -> Result<u64, FetchError> {
+    let Some(patience) = patience.as_u64() else { return offered.receive(tables, resume_at).await };
+    let settled = offered.settled();
+    match timeout(Duration::from_micros(patience), offered.receive(tables, resume_at)).await {
+        Ok(received) => received,
+        Err(_) => {
+            settled.await;
+            Err(FetchError::Released)
         }
     }
 }

@@ -67,7 +67,9 @@ fn a_decode_engine_that_is_killed() {
 /// The same with the bounds of the protocol: half a minute, so in the long form only.
 #[test]
 fn a_decode_engine_that_is_killed_with_the_bounds_of_the_protocol() {
+    let scenario = "kill -9 of D, default bounds";
     if !Form::of_environment().is_long() {
+        report(scenario, "skipped, the long form alone has the time");
         return;
     }
     let bounds = Bounds::default();
@@ -75,5 +77,5 @@ fn a_decode_engine_that_is_killed_with_the_bounds_of_the_protocol() {
     let kept = bounds.unclaimed + bounds.claim_life;
     let tally = &world.judge.tally;
     let result = format!("{tally}; P's blocks free {longest:.1?} later, of {kept:?}");
-    report("kill -9 of D, default bounds", result);
+    report(scenario, result);
 }

@@ -3,11 +3,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use kvferry::connector::Bounds;
+
 use crate::form::{Form, report};
 use crate::judge::ENDS;
 use crate::network::Hosts;
 use crate::slow::Way;
-use crate::spec::Part;
+use crate::spec::{Part, patient, short};
 use crate::world::{Descriptors, TOLD, World};
 
 /// After a link is whole again: the rest of a handshake that found nobody (10 s), and the time
@@ -15,14 +17,14 @@ use crate::world::{Descriptors, TOLD, World};
 const BACK: Duration = Duration::from_secs(28);
 
 /// Hosts, or `None` with the reason said; with engines that have handed over something.
-fn hosts(scenario: &str) -> Option<(Hosts, World, Descriptors)> {
+fn hosts(scenario: &str, bounds: Bounds) -> Option<(Hosts, World, Descriptors)> {
     let hosts = Hosts::new(scenario)?;
-    let (world, start) = hosts.world(Duration::from_secs(180));
+    let (world, start) = hosts.world(bounds, Duration::from_secs(180));
     Some((hosts, world, start))
 }
 
 fn a_link_that_is_down(scenario: &str, times: u64, down: Duration) {
-    let Some((hosts, mut world, start)) = hosts(scenario) else { return };
+    let Some((hosts, mut world, start)) = hosts(scenario, short()) else { return };
     let mut back = Duration::ZERO;
     for _ in 0..times {
         world.run_for(Duration::from_millis(50));
@@ -51,7 +53,7 @@ fn a_link_that_is_down_for_eight_seconds() {
 
 /// One side hears the other and is not heard. All ends on both sides, without the link.
 fn half_open(scenario: &str, silent: Part) {
-    let Some((hosts, mut world, start)) = hosts(scenario) else { return };
+    let Some((hosts, mut world, start)) = hosts(scenario, short()) else { return };
     world.linger = 20;
     world.fickle = true;
     world.run_for(Duration::from_millis(50));
@@ -95,7 +97,7 @@ fn slow(scenario: &str, mut world: World, start: Descriptors) {
 #[test]
 fn a_link_that_is_slow_and_loses_packets() {
     let scenario = "20 ms, 1 % loss (netem)";
-    let Some((hosts, world, start)) = hosts(scenario) else { return };
+    let Some((hosts, world, start)) = hosts(scenario, patient()) else { return };
     match hosts.worsen("delay 20ms loss 1%") {
         Ok(()) => slow(scenario, world, start),
         Err(why) => report(scenario, format!("skipped, no netem: {why}")),
@@ -107,7 +109,7 @@ fn a_link_that_is_slow_and_loses_packets() {
 fn a_way_that_is_slow_and_stalls() {
     let scenario = "20 ms, 1 % stalls (proxy)";
     let Some(hosts) = Hosts::new(scenario) else { return };
-    let specs = hosts.specs(Ipv4Addr::LOCALHOST);
+    let specs = hosts.specs(Ipv4Addr::LOCALHOST, patient());
     let mut world = World::idle(specs, Duration::from_secs(180));
     world.start_p();
     let ports = world.p.process().ports();

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::spec::{Part, Spec, short};
+use kvferry::connector::Bounds;
+
+use crate::spec::{Part, Spec};
 use crate::world::{Descriptors, World};
 
 const P_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 9, 1);
@@ -52,16 +54,16 @@ impl Hosts {
     }
 
     /// An engine on each of them.
-    pub fn world(&self, limit: Duration) -> (World, Descriptors) {
-        World::of(self.specs(P_ADDRESS), limit)
+    pub fn world(&self, bounds: Bounds, limit: Duration) -> (World, Descriptors) {
+        World::of(self.specs(P_ADDRESS, bounds), limit)
     }
 
     /// What these engines are told; the prefill engine listens there.
-    pub fn specs(&self, listen: Ipv4Addr) -> [Spec; 2] {
+    pub fn specs(&self, listen: Ipv4Addr, bounds: Bounds) -> [Spec; 2] {
         let [p, d] = self.spaces().map(Some);
         [
-            Spec { listen: (listen, 0).into(), space: p, ..Spec::new(Part::Prefill, short()) },
-            Spec { space: d, ..Spec::new(Part::Decode, short()) },
+            Spec { listen: (listen, 0).into(), space: p, ..Spec::new(Part::Prefill, bounds) },
+            Spec { space: d, ..Spec::new(Part::Decode, bounds) },
         ]
     }
 

@@ -44,6 +44,11 @@ pub fn short() -> Bounds {
     }
 }
 
+/// Bounds that no busy machine breaks, for runs in which nothing may fail.
+pub fn patient() -> Bounds {
+    Bounds { unclaimed: Duration::from_secs(5), ..Bounds::default() }
+}
+
 impl Spec {
     pub fn new(part: Part, bounds: Bounds) -> Self {
         Self { part, listen: (Ipv4Addr::LOCALHOST, 0).into(), bounds, space: None, cheats: false }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::form::{Form, report};
 use crate::garbage::{Flood, Loiterers};
-use crate::spec::short;
+use crate::spec::patient;
 use crate::world::{PATIENCE, TOLD, World};
 
 const CONNECTIONS: u64 = 10_000;
@@ -12,7 +12,7 @@ const CONNECTIONS: u64 = 10_000;
 #[test]
 fn requests_among_ten_thousand_strangers() {
     let form = Form::of_environment();
-    let (mut world, start) = World::start(short(), Duration::from_secs(form.pick(120, 400)));
+    let (mut world, start) = World::start(patient(), Duration::from_secs(form.pick(120, 400)));
     let before = world.judge.tally.received;
     let ports = world.p.process().ports();
     assert_eq!(ports.len(), 2, "a port for control and one for data");

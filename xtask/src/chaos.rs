@@ -4,8 +4,8 @@
 //! of the protocol as they are, and faults in any order for what is left of the time.
 
 use anstyle::{AnsiColor, Style};
+use clap::Args;
 
-use crate::ChaosArgs;
 use crate::error::Error;
 use crate::exec::{self, Output};
 use crate::stage::locked;
@@ -23,6 +23,17 @@ const BEFORE: f64 = 150.0;
 
 /// Seconds of that run at least.
 const LEAST: f64 = 10.0;
+
+/// How long to break things, and in which order.
+#[derive(Args)]
+pub struct ChaosArgs {
+    /// How long all of it takes, about; five are the least
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    minutes: f64,
+    /// Decides which faults come when
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+}
 
 /// What the tests said: a line for each scenario that ended, and the names of those that failed.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::chaos::ChaosArgs;
 use crate::error::Error;
 use crate::stage::Stage;
 use crate::workspace::Workspace;
@@ -50,17 +51,6 @@ enum Task {
     Fuzz(FuzzArgs),
     /// Kill, stop and cut off real processes, for longer than the test stage does
     Chaos(ChaosArgs),
-}
-
-/// How long to break things, and in which order.
-#[derive(Args)]
-struct ChaosArgs {
-    /// How long all of it takes, about; five are the least
-    #[arg(long, value_name = "N", default_value_t = 10.0)]
-    minutes: f64,
-    /// Decides which faults come when
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
 }
 
 /// What to search, and for how long.

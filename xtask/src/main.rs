@@ -2,6 +2,7 @@
 //! also runs alone, `cargo xtask tidy` for one.
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod ci;
 mod doc_commands;
 mod error;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::chaos::ChaosArgs;
 use crate::error::Error;
 use crate::sim::SimArgs;
 use crate::stage::Stage;
@@ -51,6 +53,8 @@ enum Task {
     Fuzz(FuzzArgs),
     /// Play simulated worlds, from where the last run stopped; not a stage of ci
     Sim(SimArgs),
+    /// Kill, stop and cut off real processes, for longer than the test stage does
+    Chaos(ChaosArgs),
 }
 
 /// What to search, and for how long.
@@ -92,6 +96,7 @@ impl Task {
         match self {
             Self::Fuzz(args) => fuzz::run(&args, workspace).map(|()| true),
             Self::Sim(args) => sim::run(&args, workspace).map(|()| true),
+            Self::Chaos(args) => chaos::run(&args, workspace).map(|()| true),
             Self::Ci(args) => Ok(ci::run(&args, workspace)),
             stage => Ok(ci::run(&stage.alone(), workspace)),
         }
@@ -100,7 +105,9 @@ impl Task {
     /// A stage alone is a `ci` with only that stage.
     fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(_) | Self::Fuzz(_) | Self::Sim(_) => return CiArgs::default(),
+            Self::Ci(_) | Self::Fuzz(_) | Self::Chaos(_) | Self::Sim(_) => {
+                return CiArgs::default();
+            }
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,

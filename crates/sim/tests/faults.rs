@@ -59,6 +59,18 @@ fn all_are_served_where_nothing_goes_wrong() {
     }
 }
 
+/// Thousands of prompts for one pair of workers: windows, queues and early requests are full.
+#[test]
+fn limits_hold_under_a_flood() {
+    for seed in 0..12 {
+        let (prefills, decodes, prefill_ranks, decode_ranks) = (1, 1, 1, 1);
+        let shape =
+            Setup { prefills, decodes, prefill_ranks, decode_ranks, ..Setup::of_seed(seed) };
+        let setup = Setup { requests: 1500, ..shape };
+        run(&setup).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}
+
 #[test]
 fn the_same_seed_goes_the_same_way_to_the_letter() {
     for seed in [0, 7, 11] {

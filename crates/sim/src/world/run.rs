@@ -38,8 +38,8 @@ pub(crate) struct World {
 /// 600 s, what a router delivers late is 70 s late, and the last prompts come after all that.
 const REST: u64 = 1_400 * SEC;
 
-/// The smallest pools hold three requests at a time, which decode for 4 s at most.
-const BACKLOG: u64 = 2 * SEC;
+/// The smallest pools hold three requests at a time, each for 31 s where nobody claims it.
+const BACKLOG: u64 = 11 * SEC;
 
 /// Plays a setup.
 ///

@@ -31,6 +31,8 @@ pub struct Acquaintance {
 enum State {
     Greeting {
         waiting: Vec<Fetch>,
+        /// Requests that have ended while they waited: P has to be told that nobody will read.
+        ended: Vec<ClaimId>,
         /// When those who wait have waited long enough.
         until: Time,
         /// Times that it could not be greeted, one after the other.
@@ -54,6 +56,8 @@ pub(crate) enum Asked {
     Waits,
     /// It cannot be had.
     Failed(ClaimId, Failure),
+    /// It is known now, but the request has ended.
+    Ended(ClaimId, Acquaintance),
 }
 
 /// An engine of another life than was asked for is greeted anew, but not more often than this.
@@ -91,7 +95,8 @@ impl Peers {
             Some(State::Known { .. }) | None => 0,
         };
         let until = now.saturating_add(self.bounds.greeting);
-        self.set(&address, State::Greeting { waiting: vec![fetch], until, failures });
+        let (waiting, ended) = (vec![fetch], Vec::new());
+        self.set(&address, State::Greeting { waiting, ended, until, failures });
         out.actions.push_back(Action::Greet { address });
         Asked::Waits
     }
@@ -104,7 +109,7 @@ impl Peers {
         acquaintance: &Acquaintance,
     ) -> Vec<Asked> {
         let known = State::Known { acquaintance: acquaintance.clone(), mistaken: None };
-        let Some(State::Greeting { waiting, .. }) = self.set(address, known) else {
+        let Some(State::Greeting { waiting, ended, .. }) = self.set(address, known) else {
             return Vec::new();
         };
         let another = |fetch: &Fetch| fetch.claim.lease.engine != acquaintance.engine;
@@ -119,7 +124,9 @@ impl Peers {
                 Asked::Known(fetch, acquaintance.clone())
             }
         });
-        told.collect()
+        let ended = ended.into_iter().filter(|claim| claim.lease.engine == acquaintance.engine);
+        let ended = ended.map(|claim| Asked::Ended(claim, acquaintance.clone()));
+        told.chain(ended).collect()
     }
 
     /// An engine cannot be greeted. Gives what becomes of those who waited. The next request
@@ -155,10 +162,12 @@ impl Peers {
     /// Takes a request away that waits; false where it does not.
     pub(crate) fn abort(&mut self, claim: &ClaimId) -> bool {
         self.engines.values_mut().any(|state| match state {
-            State::Greeting { waiting, .. } => {
+            State::Greeting { waiting, ended, .. } => {
                 let before = waiting.len();
                 waiting.retain(|fetch| fetch.claim != *claim);
-                waiting.len() < before
+                let waited = waiting.len() < before;
+                ended.extend(waited.then(|| claim.clone()));
+                waited
             }
             State::Known { .. } | State::Absent { .. } => false,
         })
@@ -167,10 +176,10 @@ impl Peers {
     /// Takes all requests away that wait.
     pub(crate) fn forget_waiting(&mut self) -> Vec<ClaimId> {
         let waiting = self.engines.values_mut().flat_map(|state| match state {
-            State::Greeting { waiting, .. } => std::mem::take(waiting),
+            State::Greeting { waiting, ended, .. } => end_all(waiting, ended),
             State::Known { .. } | State::Absent { .. } => Vec::new(),
         });
-        waiting.map(|fetch| fetch.claim).collect()
+        waiting.collect()
     }
 
     /// Whether a request waits for its engine.
@@ -190,8 +199,8 @@ impl Peers {
         let mut late = Vec::new();
         while let Some(address) = self.timers.pop(now) {
             match self.engines.get_mut(&address) {
-                Some(State::Greeting { waiting, until, .. }) => {
-                    late.extend(waiting.drain(..).map(|fetch| fetch.claim));
+                Some(State::Greeting { waiting, ended, until, .. }) => {
+                    late.extend(end_all(waiting, ended));
                     // The driver still owes an answer, which is worth having.
                     *until = Time::MAX;
                 }
@@ -227,6 +236,13 @@ impl Peers {
         self.timers.set(address, due);
         self.engines.insert(address.clone(), state)
     }
+}
+
+/// Ends all that wait, and keeps their names to tell P of.
+fn end_all(waiting: &mut Vec<Fetch>, ended: &mut Vec<ClaimId>) -> Vec<ClaimId> {
+    let claims: Vec<_> = waiting.drain(..).map(|fetch| fetch.claim).collect();
+    ended.extend(claims.iter().cloned());
+    claims
 }
 
 /// Nothing after the first failure, then a second, doubling.

@@ -1,12 +1,14 @@
 //! Drives the machine of one worker: does what it is told, and tells it what happened.
 
 use connector::message::{Body, Message};
-use connector::{Action, ClaimId, Event, Input, Order, Peer, Rank};
+use connector::{Action, ClaimId, Event, Input, Order, Peer, Rank, Why};
 
 use super::World;
 use super::engine::{Agent, Fetching};
 use super::events::{What, Who};
+use super::oracle::Oracle;
 use super::planted::Planted;
+use super::setup::Fault;
 
 impl World {
     pub(crate) fn agent(&self, who: Who) -> Option<&Agent> {
@@ -103,6 +105,10 @@ impl World {
             Event::Freed { lease, why } => {
                 self.note(self.lease_of(lease), || format!("{who:?} frees: {why:?}"));
                 let stood = self.stood_until(who);
+                if *why == Why::Over && self.terrain.setup.faults.only(Fault::Abort) {
+                    let request = self.lease_of(lease);
+                    self.broken(Oracle::Untold, request, || format!("{lease:?} ran out"));
+                }
                 let found = self.oracles.freed(self.now, who, lease, *why, stood);
                 let request = self.lease_of(lease);
                 found.into_iter().for_each(|(oracle, what)| self.broken(oracle, request, || what));

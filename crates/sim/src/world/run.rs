@@ -12,7 +12,7 @@ use super::events::{Queue, What, Who};
 use super::mistakes::Mistakes;
 use super::network::Network;
 use super::oracle::{Oracle, Oracles};
-use super::report::{Book, Report, Violation};
+use super::report::{Book, Report, Tally, Violation};
 use super::router::Router;
 use super::setup::{Fault, SEC, Setup, Terrain};
 
@@ -113,7 +113,8 @@ impl World {
         let Some((oracle, request, what)) = violated else {
             let (seconds, events) = (self.now / SEC, self.queue.pushed());
             let timeline = timeline.text(of);
-            return Ok(Report { ends: tally.ends, events, seconds, timeline });
+            let Tally { ends, peaks } = tally;
+            return Ok(Report { ends, peaks, events, seconds, timeline });
         };
         let (setup, timeline) = (self.terrain.setup, timeline.text(of.or(request)));
         Err(Box::new(Violation { setup, oracle, what, request, timeline }))

@@ -82,7 +82,10 @@ impl World {
                     let request = self.request_of(claim);
                     found.into_iter().for_each(|(o, what)| self.broken(o, request, || what));
                 }
-                self.note(self.request_of(&message.claim), || format!("{who:?} sends {message:?}"));
+                let Message { to, claim, body, .. } = &message;
+                self.note(self.request_of(claim), || {
+                    format!("{who:?} to {:x} about {}: {body:?}", to.0, claim.request)
+                });
                 let told = self.send(who, &message);
                 told.into_iter().for_each(|input| self.feed(who, input));
             }
@@ -130,7 +133,9 @@ impl World {
         };
         let mut told = false;
         if let Some(claim) = ended {
-            self.note(self.request_of(&claim), || format!("{who:?} says {event:?}"));
+            self.note(self.request_of(&claim), || {
+                format!("{who:?} ends {}: {event:?}", claim.request)
+            });
             self.look_at_waiting(who, &claim);
             self.look_at_end(who, &claim);
             let agent = self.agent_mut(who).and_then(|agent| agent.fetching.remove(&claim));

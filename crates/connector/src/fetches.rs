@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use crate::bounds::{Bounds, Time};
 use crate::ids::{AgentEpoch, ClaimId, Rank};
 use crate::io::{Event, Failure, Fetch, Outbox, ReadFailure, Start};
-use crate::message::Answer;
+use crate::message::{Answer, Body, Request};
 use crate::params::Address;
 use crate::peers::{Acquaintance, Asked, Peers};
 use crate::reads::{Reads, Settled};
@@ -77,6 +77,11 @@ impl Fetches {
             }
             Asked::Failed(claim, failure) => {
                 out.events.push_back(Event::Failed { claim, failure });
+            }
+            Asked::Ended(claim, Acquaintance { sources, .. }) => {
+                for peer in sources.into_keys() {
+                    out.send(peer, &claim, Body::Request(Request::Release));
+                }
             }
             Asked::Waits => {}
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::bounds::{Bounds, Time};
 use crate::ids::{AgentEpoch, ClaimId, EngineEpoch, Rank};
 use crate::io::{Action, Failure, Fetch, Outbox};
-use crate::limits::MAX_ENGINES;
+use crate::limits::{MAX_EARLY, MAX_ENGINES};
 use crate::params::{Address, RankAddress};
 use crate::timers::Timers;
 
@@ -41,6 +41,9 @@ pub struct Acquaintance {
 enum State {
     Greeting {
         waiting: Vec<Fetch>,
+        /// Requests that have ended while they waited: P has to be told that nobody will read.
+        /// At most [`MAX_EARLY`], which is as many as P would keep; leases of others run out.
+        ended: Vec<ClaimId>,
         /// Times that it could not be greeted, one after the other.
         failures: u32,
         /// The life of it that was known, and still is if no other is found.
@@ -64,6 +67,8 @@ pub(crate) enum Asked {
     Waits,
     /// It cannot be had.
     Failed(ClaimId, Failure),
+    /// It is known now, but the request has ended.
+    Ended(ClaimId, Acquaintance),
 }
 
 /// An engine of another life than was asked for is greeted anew, but not more often than this.
@@ -108,7 +113,8 @@ impl Peers {
             None => (0, None),
         };
         let address = fetch.address.clone();
-        self.set(now, &place, State::Greeting { waiting: vec![fetch], failures, before });
+        let (waiting, ended) = (vec![fetch], Vec::new());
+        self.set(now, &place, State::Greeting { waiting, ended, failures, before });
         out.actions.push_back(Action::Greet { address });
         Asked::Waits
     }
@@ -121,10 +127,10 @@ impl Peers {
         acquaintance: &Acquaintance,
     ) -> Vec<Asked> {
         let place = place(address);
-        let Some(State::Greeting { waiting, .. }) = self.engines.get_mut(&place) else {
+        let Some(State::Greeting { waiting, ended, .. }) = self.engines.get_mut(&place) else {
             return Vec::new();
         };
-        let waiting = std::mem::take(waiting);
+        let (waiting, ended) = (std::mem::take(waiting), std::mem::take(ended));
         let another = |fetch: &Fetch| fetch.claim.lease.engine != acquaintance.engine;
         let mistaken = waiting.iter().any(another).then_some(now);
         let acquaintance = acquaintance.clone();
@@ -138,7 +144,9 @@ impl Peers {
                 Asked::Known(fetch, acquaintance.clone())
             }
         });
-        told.collect()
+        let ended = ended.into_iter().filter(|claim| claim.lease.engine == acquaintance.engine);
+        let ended = ended.map(|claim| Asked::Ended(claim, acquaintance.clone()));
+        told.chain(ended).collect()
     }
 
     /// An engine cannot be greeted. Gives what becomes of those who waited. The next request
@@ -150,7 +158,7 @@ impl Peers {
         failure: &Failure,
     ) -> Vec<Asked> {
         let place = place(address);
-        let Some(State::Greeting { waiting, failures, before }) = self.engines.get_mut(&place)
+        let Some(State::Greeting { waiting, failures, before, .. }) = self.engines.get_mut(&place)
         else {
             return Vec::new();
         };
@@ -196,10 +204,13 @@ impl Peers {
     /// Takes a request away that waits; false where it does not.
     pub(crate) fn abort(&mut self, claim: &ClaimId) -> bool {
         self.engines.values_mut().any(|state| match state {
-            State::Greeting { waiting, .. } => {
+            State::Greeting { waiting, ended, .. } => {
                 let before = waiting.len();
                 waiting.retain(|fetch| fetch.claim != *claim);
-                waiting.len() < before
+                let waited = waiting.len() < before;
+                ended.extend(waited.then(|| claim.clone()));
+                ended.truncate(MAX_EARLY);
+                waited
             }
             State::Known { .. } | State::Absent { .. } => false,
         })
@@ -208,10 +219,10 @@ impl Peers {
     /// Takes all requests away that wait.
     pub(crate) fn forget_waiting(&mut self) -> Vec<ClaimId> {
         let waiting = self.engines.values_mut().flat_map(|state| match state {
-            State::Greeting { waiting, .. } => std::mem::take(waiting),
+            State::Greeting { waiting, ended, .. } => end_all(waiting, ended),
             State::Known { .. } | State::Absent { .. } => Vec::new(),
         });
-        waiting.map(|fetch| fetch.claim).collect()
+        waiting.collect()
     }
 
     /// Whether a request waits for its engine.
@@ -232,8 +243,8 @@ impl Peers {
         while let Some(address) = self.timers.pop(now) {
             match self.engines.get_mut(&address) {
                 // The driver still owes an answer, which is worth having.
-                Some(State::Greeting { waiting, .. }) => {
-                    late.extend(waiting.drain(..).map(|fetch| fetch.claim));
+                Some(State::Greeting { waiting, ended, .. }) => {
+                    late.extend(end_all(waiting, ended));
                 }
                 Some(State::Absent { .. }) => drop(self.engines.remove(&address)),
                 Some(State::Known { .. }) | None => {}
@@ -277,6 +288,14 @@ impl State {
             Self::Absent { .. } => None,
         }
     }
+}
+
+/// Ends all that wait, and keeps their names to tell P of.
+fn end_all(waiting: &mut Vec<Fetch>, ended: &mut Vec<ClaimId>) -> Vec<ClaimId> {
+    let claims: Vec<_> = waiting.drain(..).map(|fetch| fetch.claim).collect();
+    ended.extend(claims.iter().cloned());
+    ended.truncate(MAX_EARLY);
+    claims
 }
 
 /// Nothing after the first failure, then a second, doubling.

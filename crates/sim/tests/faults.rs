@@ -59,6 +59,32 @@ fn all_are_served_where_nothing_goes_wrong() {
     }
 }
 
+/// Thousands of prompts for one pair of workers: windows, queues and early requests are full.
+#[test]
+fn limits_hold_under_a_flood() {
+    let mut peaks: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in 0..12 {
+        let (prefills, decodes, prefill_ranks, decode_ranks) = (1, 1, 1, 1);
+        let shape =
+            Setup { prefills, decodes, prefill_ranks, decode_ranks, ..Setup::of_seed(seed) };
+        let setup = Setup { requests: 1500, ..shape };
+        let report = run(&setup).unwrap_or_else(|broken| panic!("{broken}"));
+        for (of, size) in report.peaks {
+            peaks.entry(of).and_modify(|peak| *peak = size.max(*peak)).or_insert(size);
+        }
+    }
+    assert_eq!(peaks["reads of one peer"], 32, "a full window: {peaks:?}");
+}
+
+/// Clients leave and engines find everything in their own caches, but all can be reached.
+#[test]
+fn no_lease_runs_out_where_its_holder_can_be_told() {
+    for seed in 0..60 {
+        let setup = Setup { faults: "abort".parse().unwrap(), ..Setup::of_seed(seed) };
+        run(&setup).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}
+
 #[test]
 fn the_same_seed_goes_the_same_way_to_the_letter() {
     for seed in [0, 7, 11] {

@@ -205,3 +205,28 @@ fn a_lost_peer_is_greeted_anew() {
     d.handle(secs(0), fetch(2, 1));
     assert_eq!(actions(&mut d), [greet(1)]);
 }
+
+/// Else P would keep the blocks of each request that was rejected on a cold channel for 30 s.
+#[test]
+fn p_is_told_of_requests_that_ended_before_it_was_known() {
+    let mut d = worker(D, 0);
+    (1..=3).for_each(|nonce| d.handle(secs(0), fetch(nonce, 1)));
+    d.handle(secs(5), fetch(4, 2));
+    d.handle(secs(5), Input::Abort(claim_of(2, D)));
+    assert_eq!(events(&mut d), [Event::Released { claim: claim_of(2, D) }]);
+    d.handle_timeout(secs(10));
+    let late = |nonce| failed(nonce, Failure::NoAnswer);
+    assert_eq!(events(&mut d), [late(1), late(3)]);
+    assert_eq!(actions(&mut d), [greet(1), greet(2)]);
+    d.handle(secs(11), greeted(P.engine, 1));
+    let released = [2, 1, 3].map(|nonce| {
+        let claim = claim_of(nonce, D);
+        Action::Send(asks(D, &claim, Request::Release))
+    });
+    assert_eq!(actions(&mut d), released);
+    // Another life of it made no such promise.
+    d.handle(secs(11), Input::Abort(claim_of(4, D)));
+    d.handle(secs(11), greeted(E.engine, 2));
+    assert_eq!(actions(&mut d), []);
+    assert!(at_rest(&d));
+}

@@ -220,11 +220,13 @@ fn r57_a_handshake_that_takes_longer_than_the_lease() {
     d.handle(secs(0), Input::Fetch(fetch));
     d.handle_timeout(secs(10));
     let failure = Failure::NoAnswer;
-    assert_eq!(events(&mut d), [Event::Failed { claim, failure }]);
+    assert_eq!(events(&mut d), [Event::Failed { claim: claim.clone(), failure }]);
     actions(&mut d);
     let acquaintance = Acquaintance { engine: P.engine, sources: sources(&[0]) };
     d.handle(secs(40), Input::Greeted { address: address(1), acquaintance });
-    assert_eq!((actions(&mut d), events(&mut d)), (vec![], vec![]));
+    let released = Action::Send(asks(D, &claim, Request::Release));
+    assert_eq!(actions(&mut d), [released], "nothing is claimed, and P need not wait");
+    assert_eq!(events(&mut d), []);
 }
 
 /// D waited for ever, or 300 s, for a P that was gone.

@@ -1,12 +1,14 @@
 //! Drives the machine of one worker: does what it is told, and tells it what happened.
 
 use connector::message::{Body, Message};
-use connector::{Action, ClaimId, Event, Input, Order, Peer, Rank};
+use connector::{Action, ClaimId, Event, Input, Order, Peer, Rank, Why};
 
 use super::World;
 use super::engine::{Agent, Fetching};
 use super::events::{What, Who};
+use super::oracle::Oracle;
 use super::planted::Planted;
+use super::setup::Fault;
 
 impl World {
     pub(crate) fn agent(&self, who: Who) -> Option<&Agent> {
@@ -80,7 +82,10 @@ impl World {
                     let request = self.request_of(claim);
                     found.into_iter().for_each(|(o, what)| self.broken(o, request, || what));
                 }
-                self.note(self.request_of(&message.claim), || format!("{who:?} sends {message:?}"));
+                let Message { to, claim, body, .. } = &message;
+                self.note(self.request_of(claim), || {
+                    format!("{who:?} to {:x} about {}: {body:?}", to.0, claim.request)
+                });
                 let told = self.send(who, &message);
                 told.into_iter().for_each(|input| self.feed(who, input));
             }
@@ -103,6 +108,10 @@ impl World {
             Event::Freed { lease, why } => {
                 self.note(self.lease_of(lease), || format!("{who:?} frees: {why:?}"));
                 let stood = self.stood_until(who);
+                if *why == Why::Over && self.terrain.setup.faults.only(Fault::Abort) {
+                    let request = self.lease_of(lease);
+                    self.broken(Oracle::Untold, request, || format!("{lease:?} ran out"));
+                }
                 let found = self.oracles.freed(self.now, who, lease, *why, stood);
                 let request = self.lease_of(lease);
                 found.into_iter().for_each(|(oracle, what)| self.broken(oracle, request, || what));
@@ -126,7 +135,9 @@ impl World {
         };
         let mut told = false;
         if let Some(claim) = ended {
-            self.note(self.request_of(&claim), || format!("{who:?} says {event:?}"));
+            self.note(self.request_of(&claim), || {
+                format!("{who:?} ends {}: {event:?}", claim.request)
+            });
             self.look_at_waiting(who, &claim);
             self.look_at_end(who, &claim);
             let agent = self.agent_mut(who).and_then(|agent| agent.fetching.remove(&claim));

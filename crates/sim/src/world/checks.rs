@@ -78,12 +78,17 @@ impl World {
         let peers = agent.links.keys();
         let waiting = |peer: &AgentEpoch| agent.waiting.iter().filter(|(_, of)| of == peer).count();
         let open = |peer: &AgentEpoch| self.endpoints.open(who, *peer) + waiting(peer);
-        let many = peers.clone().any(|peer| open(peer) > MAX_OPEN_READS);
-        let early = agent.worker.counts().early;
-        let far = early > MAX_EARLY * agent.links.len().max(1);
-        if many || far {
-            self.broken(Oracle::Limits, None, || format!("{who:?} has {early} early requests"));
+        let most = peers.map(open).max().unwrap_or(0);
+        let counts = agent.worker.counts();
+        let far = counts.early > MAX_EARLY * agent.links.len().max(1);
+        if most > MAX_OPEN_READS || far {
+            self.broken(Oracle::Limits, None, || format!("{who:?}: {most} reads, {counts:?}"));
         }
+        let tally = &mut self.book.tally;
+        tally.peak("reads of one peer", most);
+        tally.peak("early requests", counts.early);
+        tally.peak("quarantined requests", counts.quarantined);
+        tally.peak("claims", counts.claims);
     }
 
     /// Nothing is left to happen: nothing may be left.

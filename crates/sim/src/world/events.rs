@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::fmt;
 use std::rc::Rc;
 
 use connector::params::Address;
@@ -11,11 +12,18 @@ use super::faults::Mishap;
 use super::router::Delivery;
 
 /// One life of one worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Who {
     pub(crate) engine: usize,
     pub(crate) rank: usize,
     pub(crate) life: u32,
+}
+
+impl fmt::Debug for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { engine, rank, life } = self;
+        write!(f, "engine {engine} rank {rank} life {life}")
+    }
 }
 
 /// The two ends of a connection.

@@ -30,6 +30,8 @@ pub enum Oracle {
     FreedUnderClaim,
     /// P frees a lease within its bounds.
     LateFree,
+    /// Where peers can be reached, P is told of every request that nobody will read.
+    Untold,
     /// What was released is never granted.
     Revived,
     /// D waits for nobody longer than its bounds say.

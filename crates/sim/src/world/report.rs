@@ -12,6 +12,8 @@ use super::timeline::Timeline;
 pub struct Report {
     /// How many ended in which way.
     pub ends: BTreeMap<&'static str, u64>,
+    /// The most of some things that there was at a time.
+    pub peaks: BTreeMap<&'static str, usize>,
     /// Things that happened.
     pub events: u64,
     /// When the world came to rest, in seconds of its own time.
@@ -62,11 +64,18 @@ pub(crate) struct Book {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) ends: BTreeMap<&'static str, u64>,
+    pub(crate) peaks: BTreeMap<&'static str, usize>,
 }
 
 impl Tally {
     pub(crate) fn count(&mut self, how: &'static str) {
         self.add(how, 1);
+    }
+
+    /// Remembers the largest.
+    pub(crate) fn peak(&mut self, of: &'static str, size: usize) {
+        let peak = self.peaks.entry(of).or_default();
+        *peak = size.max(*peak);
     }
 
     pub(crate) fn add(&mut self, how: &'static str, many: u64) {

@@ -12,7 +12,7 @@ use super::events::{Queue, What, Who};
 use super::mistakes::Mistakes;
 use super::network::Network;
 use super::oracle::{Oracle, Oracles};
-use super::report::{Book, Report, Violation};
+use super::report::{Book, Report, Tally, Violation};
 use super::router::Router;
 use super::setup::{Fault, SEC, Setup, Terrain};
 
@@ -38,8 +38,8 @@ pub(crate) struct World {
 /// 600 s, what a router delivers late is 70 s late, and the last prompts come after all that.
 const REST: u64 = 1_400 * SEC;
 
-/// The smallest pools hold three requests at a time, which decode for 4 s at most.
-const BACKLOG: u64 = 2 * SEC;
+/// The smallest pools hold three requests at a time, each for 31 s where nobody claims it.
+const BACKLOG: u64 = 11 * SEC;
 
 /// Plays a setup.
 ///
@@ -113,7 +113,8 @@ impl World {
         let Some((oracle, request, what)) = violated else {
             let (seconds, events) = (self.now / SEC, self.queue.pushed());
             let timeline = timeline.text(of);
-            return Ok(Report { ends: tally.ends, events, seconds, timeline });
+            let Tally { ends, peaks } = tally;
+            return Ok(Report { ends, peaks, events, seconds, timeline });
         };
         let (setup, timeline) = (self.terrain.setup, timeline.text(of.or(request)));
         Err(Box::new(Violation { setup, oracle, what, request, timeline }))

@@ -84,6 +84,11 @@ impl Faults {
         self.0.contains(&fault)
     }
 
+    /// Whether nothing but this may happen.
+    pub(crate) fn only(&self, fault: Fault) -> bool {
+        self.0.iter().all(|other| *other == fault)
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_none(&self) -> bool {

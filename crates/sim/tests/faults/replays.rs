@@ -4,9 +4,10 @@ use sim::world::{Setup, run};
 
 /// Seeds by what was wrong then. The worlds change when the simulator does; the rules are in the
 /// machines' own tests.
-const ONCE_BROKEN: [(u64, &str); 2] = [
-    (3, "a rank that had received its share and died still counted"),
-    (13, "a rank that had received its share and died still counted"),
+const ONCE_BROKEN: [(u64, &str); 3] = [
+    (1, "what a worker had received counted although it died or withdrew before the others"),
+    (63, "a claim was granted that had been released before its lease came"),
+    (1656, "one rank received its share after another had withdrawn"),
 ];
 
 #[test]

@@ -1,15 +1,17 @@
 //! What the hand-off machines cost: `cargo bench -p benches --bench connector`.
 //!
 //! * **idle**: a worker that holds 1,000 leases and has nothing to do.
+//! * **idle scheduler**: one with 10,000 requests under way and nothing to do.
 //! * **codec**: the answer that grants 165 blocks in 7 groups, to bytes and back.
 
 use std::error::Error;
 use std::time::Duration;
 
 use connector::message::{Answer, Body, Grant, Message};
+use connector::params::{Address, RankAddress};
 use connector::{
     AgentEpoch, Bounds, ClaimId, EngineEpoch, Input, Lease, LeaseId, Nonce, Peer, PromptIdentity,
-    Rank, ReadToken, RequestId, Worker, codec,
+    Rank, ReadToken, RemotePrefill, RequestId, Scheduler, Worker, codec,
 };
 use criterion::{Criterion, Throughput};
 use kv_layout::BlockTable;
@@ -23,6 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             worker.handle_timeout(Duration::from_secs(1));
             (worker.poll_action(), worker.poll_event())
         });
+    });
+    let mut scheduler = fetching(10_000)?;
+    group.bench_function("a scheduler with nothing to do, 10,000 requests", |bencher| {
+        bencher.iter(|| (scheduler.poll_order(), scheduler.poll_outcome()));
     });
     let message = grant()?;
     let frame = codec::encode(&message)?;
@@ -55,6 +61,21 @@ fn leased(leases: u64) -> Result<Worker, Box<dyn Error>> {
         worker.handle(Duration::ZERO, Input::Lease(lease));
     }
     Ok(worker)
+}
+
+fn fetching(requests: u64) -> Result<Scheduler, Box<dyn Error>> {
+    let first = RankAddress { host: "h".to_owned(), port: 1 };
+    let address = Address { engine_id: "d".to_owned(), tp_size: 1, first, others: Vec::new() };
+    let mut scheduler = Scheduler::new(EngineEpoch(2), address.clone())?;
+    let prompt = PromptIdentity::default().digest();
+    for nonce in 0..requests {
+        let request = RequestId::new(&nonce.to_string())?;
+        let claim = ClaimId { lease: lease_id(nonce)?, engine: EngineEpoch(2), request };
+        let remote = RemotePrefill { claim, address: address.clone(), tokens: 1 };
+        scheduler.fetch(remote, prompt)?;
+    }
+    while scheduler.poll_order().is_some() {}
+    Ok(scheduler)
 }
 
 fn grant() -> Result<Message, Box<dyn Error>> {

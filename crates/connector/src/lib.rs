@@ -78,6 +78,16 @@
 //! # }
 //! ```
 
+//! What a driver owes the machines, beside carrying out what they say:
+//!
+//! - A worker's orders arrive in the order in which the scheduler gave them; a withdrawal must
+//!   not overtake a lease that was granted before it.
+//! - Before memory is taken away, the engine takes in what its workers have said, calls
+//!   [`Scheduler::withdraw`], and then tells the workers.
+//! - A dead worker of its own is told to the scheduler ([`Scheduler::worker_lost`]) before
+//!   anything else is decided; whoever takes its place is told of what begins from then on.
+//! - A read's end is reported when nothing can write any more, not when it is cancelled.
+
 #![forbid(unsafe_code)]
 
 mod bounds;

@@ -52,6 +52,10 @@ pub(crate) enum Command {
     Read { claim: ClaimId, reads: Vec<Read>, reply: oneshot::Sender<Ended> },
     /// D: the request is no longer wanted. Ignored unless this is the ticket of its claim.
     Abort { claim: ClaimId, ticket: u64 },
+    /// Let go of the engine's memory, and say when nobody can touch it any more.
+    Withdraw(oneshot::Sender<()>),
+    /// The memory is there again.
+    Restored,
     /// What the machine holds.
     Counts(oneshot::Sender<Counts>),
 }
@@ -122,6 +126,20 @@ impl Agent {
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
         let secret = config.secret.clone();
         Ok(Self { commands, handshake, runtime: Handle::current(), secret, _driver: driver })
+    }
+
+    /// Ends everything that touches the engine's memory, and returns when nothing does; at once
+    /// where the agent has stopped.
+    pub(crate) async fn withdraw(&self) {
+        let (reply, withdrawn) = oneshot::channel();
+        if self.commands.send(Command::Withdraw(reply)).await.is_ok() {
+            let _ = withdrawn.await;
+        }
+    }
+
+    /// Begins anew after [`withdraw`](Self::withdraw).
+    pub(crate) async fn restore(&self) {
+        let _ = self.commands.send(Command::Restored).await;
     }
 
     /// What the agent holds; `None` once it has stopped.

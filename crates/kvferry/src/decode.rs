@@ -85,6 +85,17 @@ impl Decode {
         Ok(Offered { agent, layout, remote, guard, offers, valid, hits })
     }
 
+    /// Ends every request, as an engine must before it takes its memory away (sleep): returns
+    /// when nothing is written into it any more. What is [claimed](Self::claim) after that fails.
+    pub async fn withdraw(&self) {
+        self.agent.withdraw().await;
+    }
+
+    /// The memory is there again, at the same place, and requests are fetched again.
+    pub async fn restore(&self) {
+        self.agent.restore().await;
+    }
+
     /// What the agent holds now; all 0 once it has stopped.
     pub async fn counts(&self) -> Counts {
         self.agent.counts().await.unwrap_or_default()

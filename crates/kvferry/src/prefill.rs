@@ -94,6 +94,18 @@ impl Prefill {
         Ok(params)
     }
 
+    /// Ends every lease, as an engine must before it takes its memory away (sleep): returns when
+    /// nothing is sent from it any more. What is [offered](Self::offer) after that is freed at
+    /// once.
+    pub async fn withdraw(&self) {
+        self.rank.withdraw().await;
+    }
+
+    /// The memory is there again, at the same place, and offers are kept again.
+    pub async fn restore(&self) {
+        self.rank.restore().await;
+    }
+
     /// What the agent holds now; all 0 once it has stopped.
     pub async fn counts(&self) -> Counts {
         self.rank.counts().await

@@ -56,6 +56,8 @@ pub(super) struct Driver {
     reads: Reads,
     claims: BTreeMap<ClaimId, Claimed>,
     part: Part,
+    /// Who waits until nobody touches the memory any more.
+    withdrawals: Vec<oneshot::Sender<()>>,
 }
 
 impl Driver {
@@ -75,6 +77,7 @@ impl Driver {
             reads: Reads::new(config.read_timeout),
             claims: BTreeMap::new(),
             part,
+            withdrawals: Vec::new(),
         }
     }
 
@@ -128,6 +131,11 @@ impl Driver {
             Command::Claim { fetch, hold, reply } => self.claim(fetch, hold, reply),
             Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
             Command::Abort { claim, ticket } => self.abort(claim, ticket),
+            Command::Withdraw(reply) => {
+                self.withdrawals.push(reply);
+                self.input(Input::Withdraw);
+            }
+            Command::Restored => self.input(Input::Restored),
             Command::Counts(reply) => {
                 let _ = reply.send(self.worker.counts());
             }
@@ -326,8 +334,11 @@ impl Driver {
             Event::Failed { claim, failure } => self.ended(&claim, Err(Some(failure))),
             Event::Released { claim } => self.ended(&claim, Err(None)),
             Event::Nothing { claim } => self.nothing(&claim),
-            // Nobody has a way to ask for it yet.
-            Event::Withdrawn => {}
+            Event::Withdrawn => {
+                for reply in std::mem::take(&mut self.withdrawals) {
+                    let _ = reply.send(());
+                }
+            }
         }
     }
 

@@ -90,6 +90,17 @@ impl PrefillRank {
         self.agent.commands.reserve().await.map(Room).map_err(|_| OfferError::Stopped)
     }
 
+    /// Ends every lease, as an engine must before it takes its memory away (sleep): returns when
+    /// nothing is sent from it any more. What is [kept](Self::keep) after that is freed at once.
+    pub async fn withdraw(&self) {
+        self.agent.withdraw().await;
+    }
+
+    /// The memory is there again, at the same place, and leases are kept again.
+    pub async fn restore(&self) {
+        self.agent.restore().await;
+    }
+
     /// What the agent holds now; all 0 once it has stopped.
     pub async fn counts(&self) -> Counts {
         self.agent.counts().await.unwrap_or_default()

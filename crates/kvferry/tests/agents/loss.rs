@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::proxy::Proxy;
 use crate::common::stranger::{self, Stranger};
-use crate::common::{BYTES, D, P, bounded, describe, failure, until};
+use crate::common::{BYTES, D, P, bounded, describe, failure, live, until, within};
 use kvferry::connector::handshake::DataCard;
 use kvferry::connector::{Bounds, Class, Failure, Why};
 use kvferry::kv_layout::PageOrder;
@@ -232,5 +232,27 @@ async fn a_prefill_engine_that_hangs_up_after_the_handshake() {
     assert_eq!(refused.class(), Class::PeerLost, "{refused}");
     assert!((1..=2).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
     answering.abort();
+    d.at_rest().await;
+}
+
+/// An engine that goes to sleep: what is under way ends, and begins anew when it wakes.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_taken_away_and_given_back() {
+    let config = Config::default();
+    let (mut p, d) = (P::start(&config, JOINT).await, D::start(&config, JOINT));
+    let offered = d.claim(1, &p.offer(1).await).await.unwrap();
+    within("withdrawal", p.prefill.withdraw()).await;
+    assert_eq!(live(p.prefill.counts().await), [0; 5]);
+    assert_eq!(p.freed(1).await, Why::Over);
+    failure(d.receive(1, offered).await);
+    p.prefill.restore().await;
+    let offered = d.claim(2, &p.offer(2).await).await.unwrap();
+    within("withdrawal", d.decode.withdraw()).await;
+    assert_eq!(failure(d.receive(2, offered).await), Failure::Withdrawn);
+    let params = p.offer(3).await;
+    assert_eq!(failure(d.claim(3, &params).await), Failure::Withdrawn);
+    d.decode.restore().await;
+    assert_eq!(d.fetch(4, &p.offer(4).await).await.unwrap(), BYTES);
+    within("withdrawal", async { tokio::join!(p.prefill.withdraw(), d.decode.withdraw()) }).await;
     d.at_rest().await;
 }

@@ -232,7 +232,9 @@ impl Engine {
 
     /// This rank's share of the sequence in a layer.
     fn share(&self, tensor: &Tensor<'_>) -> ContextShare {
-        let context = self.layout.groups.first().map(|group| group.context).unwrap_or_default();
+        // Groups of states, which are not shared, say nothing of it.
+        let mut contexts = self.layout.groups.iter().map(|group| group.context);
+        let context = contexts.find(|context| context.ways > 1).unwrap_or_default();
         share(tensor.layer.kind, context)
     }
 

@@ -53,9 +53,10 @@ impl Shapes {
     fn checked(model: Model, prefill: Shape, decode: Shape) -> Result<Self, Failure> {
         let (from, to) = (prefill.engine, decode.engine);
         plan::check_pair(&model, from, to, TRIED_TOKENS).map_err(|why| match why.code {
-            Code::Unsupported => {
-                why.hint("give both engines blocks of one size, or none that shares a sequence")
-            }
+            Code::Unsupported => why.hint(
+                "give both engines blocks of one size (models with states round theirs up, \
+                     by their share of the heads), or let none share a sequence",
+            ),
             _ => why,
         })?;
         Ok(Self { model, prefill: prefill.into(), decode: decode.into() })

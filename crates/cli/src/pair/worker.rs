@@ -193,6 +193,9 @@ fn from_engine_error(why: EngineError) -> Failure {
         EngineError::PoolTooSmall { .. } => {
             Failure::input(why).hint("give a larger --pool or a smaller --block-size")
         }
+        EngineError::Memory(_) => {
+            Failure::input(why).hint("this host has not so much memory: use fewer tokens")
+        }
         EngineError::OddRow { .. } => Failure::new(Code::Unsupported, why),
         _ => Failure::new(Code::Failed, why),
     }

@@ -71,7 +71,14 @@ fn planned(
     to: EngineShape,
     tokens: u64,
 ) -> Result<Report, Failure> {
-    let (prefill, decode) = (Engine::new(model, from, tokens)?, Engine::new(model, to, tokens)?);
+    let engine = |shape, side: &str, flag: &str| {
+        Engine::new(model, shape, tokens).map_err(|mut why| {
+            why.message = format!("the {side} engine: {}", why.message);
+            if why.hint.is_some() { why } else { why.hint(format!("see the shape of {flag}")) }
+        })
+    };
+    let prefill = engine(from, "prefill", "--from")?;
+    let decode = engine(to, "decode", "--to")?;
     let kinds = model.layers.iter().map(|layer| layer.kind);
     let prefill_tokens = Kind::prefill_tokens(kinds, tokens);
     report(&prefill, &decode, tokens, prefill_tokens).map_err(refused)

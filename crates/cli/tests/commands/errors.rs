@@ -216,8 +216,8 @@ fn engines_whose_shapes_do_not_go_together() {
     check(
         plan("models/gpt-oss-20b.json", &three, &to),
         2,
-        "layers.0: 8 units of keys cannot be shared by 3 ranks",
-        None,
+        "the prefill engine: layers.0: 8 units of keys cannot be shared by 3 ranks",
+        Some("see the shape of --from"),
     );
     let typo = shape("typo.json", r#"{"tensro": 4}"#);
     check(

@@ -158,7 +158,15 @@ fn ranks_that_keep_the_same_bytes() {
 #[test]
 fn layers_that_keep_states() {
     let alone = hand_over(HYBRID, 100, "tp1", "tp1");
-    for (from, to) in [("tp1", "tp2"), ("tp2", "tp1"), ("pp2", "tp2"), ("tp2", "tp4 pp2")] {
+    for (from, to) in [
+        ("tp1", "tp2"),
+        ("tp2", "tp1"),
+        ("pp2", "tp2"),
+        ("tp2", "tp4 pp2"),
+        ("tp2 cp2", "tp1"),
+        ("tp1", "tp2 cp2"),
+        ("tp4 cp2", "tp2 cp2"),
+    ] {
         assert_eq!(hand_over(HYBRID, 100, from, to), alone, "{from} → {to}");
     }
 }
@@ -221,7 +229,8 @@ fn engines_that_cannot_be() {
             3,
             "layers.0: context parallelism of unequal interleave: the source has blocks of 16 \
              tokens, the target of 32",
-            "give both engines blocks of one size, or none that shares a sequence",
+            "give both engines blocks of one size (models with states round theirs up, by their \
+             share of the heads), or let none share a sequence",
         ),
         (
             "tp5",

@@ -103,7 +103,8 @@ fn engines_that_cannot_exchange_anything() {
     let same = ["full.json"; 2];
     let interleave = "layers.0: context parallelism of unequal interleave: the source has blocks of \
                       64 tokens, the target of 32";
-    let help = "give both engines blocks of one size, or none that shares a sequence";
+    let help = "give both engines blocks of one size (models with states round theirs up, by their \
+             share of the heads), or let none share a sequence";
     let shapes: [&[&str]; 2] =
         [&["--prefill-tp", "4", "--prefill-context", "2"], &["--decode-block-size", "32"]];
     both_end(folder.path(), same, shapes, (3, interleave, help), "decode");

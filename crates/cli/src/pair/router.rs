@@ -11,7 +11,7 @@ use super::messages::{Account, Figures, FromWorker, ToWorker};
 use super::prefill::{self, Prefill};
 use super::side::{Common, Engine, Side, StartingSide};
 use super::{Role, Shape, Shapes};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 /// Both engines.
 pub(crate) struct Pair {
@@ -93,7 +93,7 @@ impl Pair {
         let params = self.source.offer(request, tokens).await?;
         let receive = ToWorker::Receive { request, tokens, params };
         match self.decode.ask(request, &receive).await {
-            Ok(answers) => Ok(Held { request, figures: sum(&answers) }),
+            Ok(answers) => Ok(Held { request, figures: sum(&answers)? }),
             Err(failure) => {
                 self.decode.tell(&ToWorker::Dismiss { request })?;
                 Err(failure)
@@ -176,10 +176,10 @@ async fn ready(mut starting: StartingSide, first_loss: &FirstLoss) -> Result<Sid
     Ok(starting.listen(&ready, first_loss, |_, word| Some(word)))
 }
 
-fn sum(answers: &[FromWorker]) -> Figures {
-    let figures = answers.iter().filter_map(|answer| match answer {
-        FromWorker::Received { figures, .. } => Some(*figures),
-        _ => None,
-    });
-    figures.fold(Figures::default(), Figures::and)
+/// Over all ranks, each of which must have received its share.
+fn sum(answers: &[FromWorker]) -> Result<Figures, Failure> {
+    answers.iter().try_fold(Figures::default(), |sum, answer| match answer {
+        FromWorker::Received { figures, .. } => Ok(sum.and(*figures)),
+        other => Err(Failure::new(Code::Failed, format!("a decode rank says {other:?}"))),
+    })
 }

@@ -207,7 +207,9 @@ impl<'a> Builder<'a> {
         let shape = self.shape(wanted)?;
         let first = self.planner.hads.len();
         for (reading, read) in self.planner.shapes[shape].readings.iter().enumerate() {
-            let Some(had) = self.row.sources[read.source] else { continue };
+            // Layers of one shape are at the same ranks: one left out here would never be read.
+            let missing = || PlanError::MissingLayer { layer: wanted.name.clone() };
+            let had = self.row.sources[read.source].ok_or_else(missing)?;
             let pairing = Pairing {
                 source: read.source,
                 from: had.group,

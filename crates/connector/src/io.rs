@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv_layout::BlockTable;
+use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
 use crate::digest::PromptDigest;
@@ -74,7 +75,7 @@ pub enum Input {
 }
 
 /// The blocks of one finished prefill, to be kept until [`Event::Freed`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Its name.
     pub id: LeaseId,
@@ -85,7 +86,7 @@ pub struct Lease {
 }
 
 /// A request whose KV this rank shall fetch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fetch {
     /// Names the request in everything that follows; never used twice.
     pub claim: ClaimId,
@@ -205,7 +206,7 @@ pub struct Offer {
 }
 
 /// How a lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Why {
     /// All readers of one claim are done.
     Satisfied,
@@ -216,7 +217,7 @@ pub enum Why {
 }
 
 /// Why a request was not received.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Failure {
     /// P holds another number of tokens than this request needs.
@@ -257,7 +258,9 @@ pub enum Failure {
 }
 
 /// Why a read of one rank of P did not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error, Serialize, Deserialize,
+)]
 #[non_exhaustive]
 pub enum ReadFailure {
     /// The peer lets nobody read these blocks, or no longer.

@@ -105,6 +105,7 @@ mod lease;
 pub mod limits;
 mod loads;
 pub mod message;
+mod orders;
 pub mod params;
 mod peers;
 mod promises;
@@ -127,10 +128,9 @@ pub use ids::{
 };
 pub use io::{Action, Event, Failure, Fetch, Input, Lease, Offer, ReadFailure, Why};
 pub use loads::{Allocation, Ended};
+pub use orders::{Order, Word};
 pub use peers::Acquaintance;
-pub use scheduler::{
-    FinishError, Finished, Order, Outcome, RemotePrefill, Scheduler, UnderWay, sendable,
-};
+pub use scheduler::{FinishError, Finished, Outcome, RemotePrefill, Scheduler, UnderWay, sendable};
 pub use worker::{Counts, Worker};
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use kv_layout::{Kind, Loaded, restart_at};
+use kv_layout::{BlockTable, Kind, Loaded, restart_at};
+use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClaimId, Rank, RequestId};
 use crate::io::Failure;
@@ -21,12 +23,15 @@ struct Load {
     failure: Option<Failure>,
     /// The engine does not want it any more.
     released: bool,
-    blocks: Option<Allocation>,
+    blocks: Option<Arc<Allocation>>,
 }
 
 /// What a decode engine knows of the blocks that it has given to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
+    /// The blocks to be filled, one table for each KV cache group. They may leave out at the
+    /// front what the prefix cache had.
+    pub tables: Arc<[BlockTable]>,
     /// First position that it will compute itself if the load succeeds.
     pub resume_at: u64,
     /// Tokens in whose steps it can start; 1 where it can start anywhere.
@@ -37,7 +42,7 @@ pub struct Allocation {
 }
 
 /// How one rank ended a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// Its share is there.
     Received,
@@ -92,7 +97,11 @@ impl Loads {
     }
 
     /// The engine has given blocks to a request. Gives its claim if they are to be filled.
-    pub(crate) fn allocate(&mut self, request: &RequestId, blocks: Allocation) -> Option<ClaimId> {
+    pub(crate) fn allocate(
+        &mut self,
+        request: &RequestId,
+        blocks: Arc<Allocation>,
+    ) -> Option<ClaimId> {
         let load = self.requests.get_mut(request)?;
         if load.released || load.blocks.is_some() {
             return None;
@@ -159,7 +168,7 @@ impl Load {
             (true, _) => Sum::Released,
             (false, None) => Sum::Received,
             (false, Some(failure)) => {
-                let recompute_from = self.blocks.as_ref().map(Allocation::without_load);
+                let recompute_from = self.blocks.as_ref().map(|blocks| blocks.without_load());
                 Sum::Failed { failure, recompute_from }
             }
         }

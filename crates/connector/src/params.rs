@@ -26,7 +26,7 @@ pub struct HandoffParams {
 }
 
 /// Where an engine answers and how many ranks it has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address {
     /// Its configured name (`remote_engine_id`), 1 to 1024 bytes.
     pub engine_id: String,

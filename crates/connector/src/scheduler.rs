@@ -10,6 +10,7 @@ use crate::ids::{ClaimId, EngineEpoch, LeaseId, Nonce, Rank, RequestId};
 use crate::io::{Failure, Fetch, Lease};
 use crate::limits::{MAX_GROUPS, MAX_LEASE_BLOCKS};
 use crate::loads::{Allocation, Ended, Loads, Sum, Vote};
+use crate::orders::{Order, Word};
 use crate::params::{Address, HandoffParams, ParamsError};
 use crate::promises::Promises;
 
@@ -28,20 +29,6 @@ pub struct Scheduler {
     orders: VecDeque<Order>,
     outcomes: VecDeque<Outcome>,
     strays: u64,
-}
-
-/// What every worker of the engine is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// P: keep the blocks of a lease. Ranks whose block ids differ put in their own tables.
-    Keep(Lease),
-    /// D: get hold of a request.
-    Fetch(Fetch),
-    /// D: there are blocks for it. The driver plans when it is offered, and says
-    /// [`Input::Read`](crate::Input::Read) then.
-    Read(ClaimId),
-    /// D: it is not wanted any more.
-    Abort(ClaimId),
 }
 
 /// What the engine must know of its requests.
@@ -220,8 +207,9 @@ impl Scheduler {
     /// D: the engine has given blocks to a request, which are to be filled. They belong to the
     /// hand-off until the request's outcome is known.
     pub fn allocate(&mut self, request: &RequestId, blocks: Allocation) {
-        if let Some(claim) = self.loads.allocate(request, blocks) {
-            self.orders.push_back(Order::Read(claim));
+        let blocks = Arc::new(blocks);
+        if let Some(claim) = self.loads.allocate(request, Arc::clone(&blocks)) {
+            self.orders.push_back(Order::Read { claim, blocks });
         }
     }
 
@@ -231,6 +219,14 @@ impl Scheduler {
     pub fn release(&mut self, request: &RequestId) {
         if let Some(claim) = self.loads.release(request) {
             self.orders.push_back(Order::Abort(claim));
+        }
+    }
+
+    /// A worker spoke.
+    pub fn hear(&mut self, rank: Rank, word: Word) {
+        match word {
+            Word::Freed { lease, .. } => self.freed(&lease, rank),
+            Word::Ended { claim, how } => self.ended(rank, &claim, how),
         }
     }
 

@@ -8,6 +8,7 @@ mod early;
 mod handshake;
 mod idle;
 mod loads;
+mod orders;
 mod pair;
 mod params;
 mod peers;

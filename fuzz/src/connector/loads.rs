@@ -85,7 +85,7 @@ fn fetch(scheduler: &mut Scheduler, open: &mut Open, claim: ClaimId, address: Ad
 fn allocation(from: &mut Bytes<'_>) -> Allocation {
     let window = Kind::SlidingWindow { window: from.within(0, 64) };
     let groups = (0..from.below(3)).map(|_| (window, from.number())).collect();
-    Allocation { resume_at: from.number(), align: from.number(), groups }
+    Allocation { tables: [].into(), resume_at: from.number(), align: from.number(), groups }
 }
 
 fn how(from: &mut Bytes<'_>) -> Ended {

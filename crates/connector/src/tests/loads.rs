@@ -14,7 +14,7 @@ fn name() -> RequestId {
 }
 
 fn blocks(groups: &[(Kind, u64)]) -> Allocation {
-    Allocation { resume_at: 999, align: 16, groups: groups.to_vec() }
+    Allocation { tables: [].into(), resume_at: 999, align: 16, groups: groups.to_vec() }
 }
 
 /// A scheduler of two ranks that fetches one request, whose order is taken.
@@ -32,6 +32,10 @@ fn claim() -> ClaimId {
     claim_of(1, P)
 }
 
+fn read(blocks: Allocation) -> Order {
+    Order::Read { claim: claim(), blocks: blocks.into() }
+}
+
 fn outcomes(d: &mut Scheduler) -> Vec<Outcome> {
     std::iter::from_fn(|| d.poll_outcome()).collect()
 }
@@ -40,7 +44,7 @@ fn outcomes(d: &mut Scheduler) -> Vec<Outcome> {
 fn received_when_every_rank_has_received() {
     let mut d = fetching();
     d.allocate(&name(), blocks(&[(FULL, 0)]));
-    assert_eq!(d.poll_order(), Some(Order::Read(claim())));
+    assert_eq!(d.poll_order(), Some(read(blocks(&[(FULL, 0)]))));
     d.ended(Rank(1), &claim(), Ended::Received);
     d.ended(Rank(1), &claim(), Ended::Received);
     assert_eq!(outcomes(&mut d), [], "the same rank twice counts once");
@@ -78,7 +82,7 @@ fn a_rank_without_a_share_does_not_stand_in_the_way() {
 fn one_failed_rank_fails_all() {
     let mut d = fetching();
     d.allocate(&name(), blocks(&[(FULL, 128), (WINDOW, 0)]));
-    assert_eq!(d.poll_order(), Some(Order::Read(claim())));
+    assert_eq!(d.poll_order(), Some(read(blocks(&[(FULL, 128), (WINDOW, 0)]))));
     d.ended(Rank(1), &claim(), Ended::Failed(Failure::PeerLost));
     assert_eq!(d.poll_order(), Some(Order::Abort(claim())));
     assert_eq!(outcomes(&mut d), []);
@@ -158,7 +162,7 @@ fn a_lost_worker_speaks_no_more() {
 fn what_a_lost_worker_had_received_is_lost() {
     let mut d = fetching();
     d.allocate(&name(), blocks(&[(FULL, 0)]));
-    assert_eq!(d.poll_order(), Some(Order::Read(claim())));
+    assert_eq!(d.poll_order(), Some(read(blocks(&[(FULL, 0)]))));
     d.ended(Rank(1), &claim(), Ended::Received);
     d.worker_lost(Rank(1));
     assert_eq!(outcomes(&mut d), [], "the other rank may still write its blocks");

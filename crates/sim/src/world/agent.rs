@@ -170,7 +170,7 @@ impl World {
                     agent.fetching.insert(fetch.claim.clone(), fetching);
                     self.input(who, Input::Fetch(fetch));
                 }
-                Order::Read(claim) => {
+                Order::Read { claim, .. } => {
                     let Some(agent) = self.agent_mut(who) else { return };
                     if let Some(fetching) = agent.fetching.get_mut(&claim) {
                         fetching.allocated = true;

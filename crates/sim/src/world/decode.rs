@@ -351,6 +351,8 @@ impl Local {
         let hit = u64::from(self.hit * BLOCK);
         let window = Kind::SlidingWindow { window: WINDOW };
         Allocation {
+            // Its fake memory goes by the lists.
+            tables: [].into(),
             resume_at: u64::from(self.prompt.tokens) - 1,
             align: 1,
             groups: vec![(Kind::Full, hit), (window, hit)],

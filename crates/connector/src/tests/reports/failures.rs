@@ -36,7 +36,10 @@ fn r86_all_ranks_agree_on_the_outcome() {
     let claim = claim_of(1, P);
     d.fetch(RemotePrefill { claim: claim.clone(), address: address(1), tokens: 3 }, prompt())
         .unwrap();
-    d.allocate(&claim.request, Allocation { resume_at: 2, align: 1, groups: vec![] });
+    d.allocate(
+        &claim.request,
+        Allocation { tables: [].into(), resume_at: 2, align: 1, groups: vec![] },
+    );
     while d.poll_order().is_some() {}
     d.ended(Rank(0), &claim, Ended::Received);
     d.ended(Rank(2), &claim, Ended::Failed(Failure::Read(ReadFailure::Transport)));

@@ -74,14 +74,26 @@ impl Decode {
         let engine = self.agent.handshake.engine;
         let remote = RemotePrefill::from_params(engine, RequestId::new(request)?, params)?;
         let RemotePrefill { claim, address, .. } = remote;
+        self.fetch(Fetch { claim, prompt, address }).await
+    }
+
+    /// As [`claim`](Self::claim), on the word of the engine's
+    /// [scheduler](connector::Scheduler::fetch), which has read the parameters.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    ///
+    /// # Cancel safety
+    /// As [`claim`](Self::claim).
+    pub async fn fetch(&self, fetch: Fetch) -> Result<Offered, FetchError> {
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
-        let (guard, hold) = Guard::new(Arc::clone(&self.agent), claim.clone());
-        let fetch = Fetch { claim, prompt, address };
+        let (guard, hold) = Guard::new(Arc::clone(&self.agent), fetch.claim.clone());
+        let valid = fetch.prompt.valid;
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
         let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
         let (agent, layout) = (Arc::clone(&self.agent), Arc::clone(&self.layout));
-        let (valid, hits) = (prompt.valid, Vec::new());
+        let hits = Vec::new();
         Ok(Offered { agent, layout, remote, guard, offers, valid, hits })
     }
 

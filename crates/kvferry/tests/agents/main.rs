@@ -5,6 +5,7 @@ mod common;
 mod crowd;
 mod dropped;
 mod handoff;
+mod led;
 mod loss;
 mod namespaces;
 mod ranks;

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 const POOL: u64 = 1 << 20;
 
 /// Layers of every window and 4 heads, which up to 4 ranks share and 8 keep twice.
-fn model() -> Model {
+pub fn model() -> Model {
     let layer = |i: usize| {
         let kind = if i % 3 == 2 { Kind::Full } else { Kind::SlidingWindow { window: 20 } };
         Layer::attention(format!("layers.{i}"), kind, 4, 16, 16)
@@ -29,17 +29,17 @@ fn of_one_head() -> Model {
     Model { model_type: "test".into(), dtype: DType::Bf16, layers: (0..2).map(layer).collect() }
 }
 
-fn tensor(tensor: u32) -> EngineShape {
+pub fn tensor(tensor: u32) -> EngineShape {
     EngineShape { tensor, ..EngineShape::single(8, PageOrder::Joint) }
 }
 
-fn ranks_of(model: &Model, shape: EngineShape, seed: u64) -> Vec<Arc<sim::Engine>> {
+pub fn ranks_of(model: &Model, shape: EngineShape, seed: u64) -> Vec<Arc<sim::Engine>> {
     let count = shape.ranks(model).unwrap().len();
     let rank = |rank| Arc::new(sim::Engine::of_rank(model, shape, rank, POOL, seed).unwrap());
     (0..count).map(rank).collect()
 }
 
-fn described(
+pub fn described(
     engines: &[Arc<sim::Engine>],
     epoch: u64,
 ) -> impl Iterator<Item = kvferry::Engine> + '_ {

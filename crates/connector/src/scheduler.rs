@@ -8,7 +8,7 @@ use crate::class::Class;
 use crate::digest::PromptDigest;
 use crate::ids::{ClaimId, EngineEpoch, LeaseId, Nonce, Rank, RequestId};
 use crate::io::{Failure, Fetch, Lease};
-use crate::limits::{MAX_GROUPS, MAX_LEASE_BLOCKS};
+use crate::limits::{MAX_GROUPS, MAX_LEASE_BLOCKS, MAX_RANKS};
 use crate::loads::{Allocation, Ended, Loads, Sum, Vote};
 use crate::orders::{Order, Word};
 use crate::params::{Address, HandoffParams, ParamsError};
@@ -23,7 +23,9 @@ use crate::promises::Promises;
 #[derive(Debug)]
 pub struct Scheduler {
     engine: EngineEpoch,
-    address: Address,
+    /// Where its ranks answer, if it hands anything off.
+    address: Option<Address>,
+    ranks: u32,
     promises: Promises,
     loads: Loads,
     orders: VecDeque<Order>,
@@ -83,6 +85,9 @@ pub struct RemotePrefill {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinishError {
+    /// The engine only fetches.
+    #[error("this engine hands nothing off: it was started without an address")]
+    NoAddress,
     /// The same request and nonce have a lease already.
     #[error("the request has a lease of this nonce already")]
     Duplicate,
@@ -126,6 +131,7 @@ impl FinishError {
         match self {
             Self::Duplicate | Self::NoTokens => Class::Bug,
             Self::Size { .. } => Class::Exhausted,
+            Self::NoAddress => Class::Config,
         }
     }
 }
@@ -137,15 +143,24 @@ impl Scheduler {
     /// An address that a peer would refuse.
     pub fn new(engine: EngineEpoch, address: Address) -> Result<Self, ParamsError> {
         let address = address.checked()?;
-        Ok(Self {
+        // Checked just now: at most `MAX_RANKS`.
+        let ranks = u32::try_from(address.rank_count()).unwrap_or(MAX_RANKS);
+        Ok(Self { address: Some(address), ..Self::of_decode(engine, ranks) })
+    }
+
+    /// Of an engine that only fetches, with so many ranks.
+    #[must_use]
+    pub fn of_decode(engine: EngineEpoch, ranks: u32) -> Self {
+        Self {
             engine,
             promises: Promises::default(),
-            loads: Loads::new((0..).map(Rank).take(address.rank_count())),
-            address,
+            loads: Loads::new((0..ranks).map(Rank)),
+            address: None,
+            ranks,
             orders: VecDeque::new(),
             outcomes: VecDeque::new(),
             strays: 0,
-        })
+        }
     }
 
     /// P: grants a lease for a prefill that came to its end; one that was aborted or failed has
@@ -158,12 +173,12 @@ impl Scheduler {
         if prompt.valid == 0 {
             return Err(FinishError::NoTokens);
         }
+        let address = self.address.clone().ok_or(FinishError::NoAddress)?;
         sendable(&tables)?;
         let id = LeaseId { engine: self.engine, request, nonce };
-        if !self.promises.make(&id, (0..).map(Rank).take(self.address.rank_count())) {
+        if !self.promises.make(&id, (0..self.ranks).map(Rank)) {
             return Err(FinishError::Duplicate);
         }
-        let address = self.address.clone();
         let params = HandoffParams { lease: id.clone(), address, tokens: prompt.valid };
         self.orders.push_back(Order::Keep(Lease { id, prompt, tables }));
         Ok(params)

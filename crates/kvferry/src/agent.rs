@@ -180,8 +180,11 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// 64 random bits.
-pub(crate) fn random_u64() -> std::io::Result<u64> {
+/// 64 random bits of the system: the epoch of an engine, the nonce of a lease.
+///
+/// # Errors
+/// The system has none.
+pub fn random_u64() -> std::io::Result<u64> {
     random().map(u64::from_le_bytes)
 }
 

@@ -29,6 +29,7 @@ mod error;
 mod prefill;
 mod reach;
 
+pub use agent::random_u64;
 pub use allow::{AllowList, AllowListError};
 pub use config::Config;
 pub use connector::{Class, Counts, PromptDigest, PromptIdentity};

@@ -74,3 +74,12 @@ fn freed_when_the_last_worker_is_lost() {
     assert_eq!(p.poll_outcome(), Some(Outcome::Freed(lease_id(1))));
     assert_eq!(p.leases(), 0);
 }
+
+#[test]
+fn an_engine_that_only_fetches_promises_nothing() {
+    let mut d = Scheduler::of_decode(EngineEpoch(2), 2);
+    let tables = [].into();
+    let finished = Finished { request: request("r"), nonce: Nonce(1), prompt: prompt(), tables };
+    assert_eq!(d.finish(finished), Err(FinishError::NoAddress));
+    assert_eq!((d.poll_order(), d.leases()), (None, 0));
+}

@@ -30,16 +30,15 @@ impl Led {
         for engine in described(&engines, epoch) {
             ranks.push(WorkerDriver::start(&Config::default(), &engine, part).await.unwrap());
         }
-        let nowhere = "127.0.0.1:1".parse::<std::net::SocketAddr>().unwrap();
-        let mut addresses = ranks.iter().map(|rank| {
-            rank.advertised().cloned().unwrap_or(kvferry::connector::params::RankAddress {
-                host: nowhere.ip().to_string(),
-                port: nowhere.port(),
-            })
-        });
-        let (first, others) = (addresses.next().unwrap(), addresses.collect());
-        let address = Address { engine_id: "led".into(), tp_size: ways, first, others };
-        let scheduler = Scheduler::new(EngineEpoch(epoch), address).unwrap();
+        let mut addresses = ranks.iter().filter_map(|rank| rank.advertised().cloned());
+        let scheduler = match addresses.next() {
+            Some(first) => {
+                let (engine_id, others) = ("led".into(), addresses.collect());
+                let address = Address { engine_id, tp_size: ways, first, others };
+                Scheduler::new(EngineEpoch(epoch), address).unwrap()
+            }
+            None => Scheduler::of_decode(EngineEpoch(epoch), ways),
+        };
         Self { engines, ranks, scheduler, moved: 0, messages: Vec::new() }
     }
 

@@ -1,0 +1,122 @@
+"""Counters of a connector, as vLLM gathers, logs and exports them.
+
+`data` of the stats holds, since the last step that had any: `bytes`, `claim_seconds` and
+`read_seconds` of every request that a rank received, in order, and `counts` of events by name.
+"""
+
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics,
+    KVConnectorStats,
+)
+
+COUNTS = {
+    "received": "Requests whose blocks a rank received",
+    "failed": "Requests whose blocks a rank could not receive, whatever the reason",
+    "failed_retry": "Of these: the hand-off was lost, such as an expired or unknown lease",
+    "failed_peer_lost": "Of these: the prefill engine is gone or does not answer",
+    "failed_protocol": "Of these: the blocks are those of another prompt, model or adapter",
+    "failed_config": "Of these: the two engines do not fit each other",
+    "leases_satisfied": "Leases of a rank whose blocks were read",
+    "leases_released": "Leases of a rank whose decode engine did not want the blocks",
+    "leases_over": "Leases of a rank that nobody read in time",
+    "params_missing": "Requests at a decode-only engine without kv_transfer_params",
+    "params_refused": "Requests whose kv_transfer_params could not be used",
+    "computed_here": "Requests that this engine computed itself after their hand-off had failed",
+    "already_here": "Requests of which the prefix cache had everything",
+}
+SERIES = {
+    "bytes": "Bytes that a rank received for one request",
+    "claim_seconds": "Seconds from the first word to the prefill engine to its answer",
+    "read_seconds": "Seconds from the order to read until the bytes counted",
+}
+_BUCKETS = {
+    "bytes": [float(1 << shift) for shift in range(10, 36, 2)],
+    "claim_seconds": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],
+    "read_seconds": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
+}
+
+
+def _empty() -> dict[str, Any]:
+    return {"counts": {}, **{name: [] for name in SERIES}}
+
+
+@dataclass
+class Stats(KVConnectorStats):
+    """Events of one rank, or of all after :meth:`aggregate`."""
+
+    data: dict[str, Any] = field(default_factory=_empty)
+
+    def count(self, name: str, times: int = 1) -> None:
+        counts = self.data["counts"]
+        counts[name] = counts.get(name, 0) + times
+
+    def received(self, size: int, claiming: float, reading: float) -> None:
+        self.count("received")
+        for name, value in zip(SERIES, (size, claiming, reading)):
+            self.data[name].append(value)
+
+    def reset(self) -> None:
+        self.data = _empty()
+
+    def take(self) -> "Stats | None":
+        """What there is, and begins anew."""
+        if self.is_empty():
+            return None
+        taken = Stats(self.data)
+        self.reset()
+        return taken
+
+    def aggregate(self, other: KVConnectorStats) -> "Stats":
+        for name in SERIES:
+            self.data[name] += other.data[name]
+        for name, times in other.data["counts"].items():
+            self.count(name, times)
+        return self
+
+    def reduce(self) -> dict[str, int | float]:
+        """For the log: totals, and what a single request took."""
+        told: dict[str, int | float] = dict(self.data["counts"])
+        if self.data["bytes"]:
+            told["MB"] = round(sum(self.data["bytes"]) / 1e6, 3)
+        for name in ("claim_seconds", "read_seconds"):
+            if values := self.data[name]:
+                told[f"mean {name}"] = round(fmean(values), 6)
+                told[f"median {name}"] = round(median(values), 6)
+        return told
+
+    def is_empty(self) -> bool:
+        return not self.data["counts"]
+
+
+class PromMetrics(KVConnectorPromMetrics):
+    """The same as Prometheus metrics, named `vllm:kvferry_…`."""
+
+    def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._counters = {
+            name: self._per_engine(self._counter_cls, f"vllm:kvferry_{name}", about)
+            for name, about in COUNTS.items()
+        }
+        self._series = {
+            name: self._per_engine(
+                self._histogram_cls, f"vllm:kvferry_{name}", about, buckets=_BUCKETS[name]
+            )
+            for name, about in SERIES.items()
+        }
+
+    def _per_engine(self, metric, name, about, **more):
+        made = metric(name=name, documentation=about, labelnames=self._labelnames, **more)
+        return {
+            engine: made.labels(*values) for engine, values in self.per_engine_labelvalues.items()
+        }
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for name, times in transfer_stats_data["counts"].items():
+            self._counters[name][engine_idx].inc(times)
+        for name in SERIES:
+            for value in transfer_stats_data[name]:
+                self._series[name][engine_idx].observe(value)

@@ -1,0 +1,160 @@
+"""The half of the connector that lives in each of vLLM's workers."""
+
+import socket
+from typing import TYPE_CHECKING
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+from vllm.logger import init_logger
+
+from kvferry import CacheLayout, Engine, Report, Worker, memory_of, random_u64
+
+from .groups import Group
+from .identity import Identity
+from .layout import Builder, dtype_of
+from .messages import Presence, Step, Words
+from .options import Options
+from .ranks import Ranks
+from .stats import Stats
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+logger = init_logger(__name__)
+
+
+class WorkerHalf:
+    """Follows the scheduler's orders, and tells vLLM what it must know of each request."""
+
+    def __init__(
+        self,
+        vllm_config: "VllmConfig",
+        kv_cache_config: "KVCacheConfig",
+        options: Options,
+        groups: list[Group],
+    ) -> None:
+        self._vllm_config = vllm_config
+        self._kv_cache_config = kv_cache_config
+        self._options = options
+        self._groups = groups
+        self._worker: Worker | None = None
+        self._presence: Presence | None = None
+        self._votes = KVConnectorTransferResults()
+        self._awaited: set[str] = set()
+        self._ended: dict[str, Report] = {}
+        self._words: bytes | None = None
+        self.stats = Stats()
+
+    # Start, sleep, end.
+
+    def register(self, caches: dict[str, torch.Tensor]) -> None:
+        ranks = Ranks.of_engine(self._vllm_config.kv_transfer_config.engine_id)
+        placed = Builder(self._kv_cache_config, self._vllm_config).build(self._groups, caches)
+        epoch, layouts = ranks.agree(random_u64(), placed.layout.to_dict())
+        identity = Identity(self._vllm_config, self._options)
+        view = torch.empty(0, dtype=torch.uint8).set_(placed.storage)
+        engine = Engine(
+            self._vllm_config.kv_transfer_config.engine_id,
+            model=identity.model,
+            revision=identity.revision,
+            dtype=dtype_of(self._vllm_config),
+            epoch=epoch,
+            rank=ranks.rank,
+            layouts=[CacheLayout(layout) for layout in layouts],
+            memory=memory_of(view),
+            offsets=placed.offsets,
+        )
+        self._worker = Worker(self._options.config(ranks.rank), engine, self._part())
+        address = self._worker.address
+        if address is not None:
+            _check_reachable(address)
+            logger.info("kvferry: rank %d hands off at %s port %d", ranks.rank, *address)
+        self._presence = Presence(epoch, ranks.rank, address)
+
+    def _part(self) -> str:
+        config = self._vllm_config.kv_transfer_config
+        if config.is_kv_producer and config.is_kv_consumer:
+            return "both"
+        return "prefill" if config.is_kv_producer else "decode"
+
+    @property
+    def presence(self) -> Presence | None:
+        return self._presence
+
+    def withdraw(self) -> None:
+        if self._worker is not None:
+            self._worker.withdraw()
+
+    def restore(self) -> None:
+        if self._worker is not None:
+            self._worker.restore()
+
+    def close(self) -> None:
+        self._worker = None
+
+    # A step.
+
+    def follow(self, step: Step) -> None:
+        if step.orders is not None:
+            self._worker.follow(step.orders)
+        for request in step.awaited:
+            report = self._ended.pop(request, None)
+            if report is None:
+                self._awaited.add(request)
+            else:
+                self._vote(report)
+        for request in step.refused:
+            self._votes.finished_recving.add(request)
+            self._votes.failed_recving.add(request)
+
+    def results(self, finished: set[str]) -> KVConnectorTransferResults:
+        """What has ended since the last step."""
+        if self._worker is not None:
+            reports, words = self._worker.reports()
+            for report in reports:
+                self._hear(report)
+            self._words = words
+        for request in finished:
+            self._ended.pop(request, None)
+        votes, self._votes = self._votes, KVConnectorTransferResults()
+        return votes
+
+    def words(self) -> Words | None:
+        words, self._words = self._words, None
+        return None if words is None else Words([(self._presence.rank, words)])
+
+    def _hear(self, report: Report) -> None:
+        if report.what == "freed":
+            self.stats.count(f"leases_{report.why}")
+            self._votes.finished_sending.add(report.request)
+            return
+        if report.what == "received":
+            self.stats.received(report.bytes, report.claiming, report.reading)
+        elif report.what == "failed":
+            self.stats.count("failed")
+            self.stats.count(f"failed_{report.kind}")
+            logger.warning("Request %s was not received: %s", report.request, report.message)
+        if report.request in self._awaited:
+            self._awaited.discard(report.request)
+            self._vote(report)
+        else:
+            # vLLM has given it no blocks yet, and may never do so.
+            self._ended[report.request] = report
+
+    def _vote(self, report: Report) -> None:
+        self._votes.finished_recving.add(report.request)
+        if report.what == "failed":
+            self._votes.failed_recving.add(report.request)
+
+
+def _check_reachable(address: tuple[str, int]) -> None:
+    """An address that leads nowhere shows at start, not at the first request."""
+    try:
+        socket.create_connection(address, timeout=2).close()
+    except OSError as why:
+        host, port = address
+        raise ValueError(
+            f"kvferry cannot reach itself at {host} port {port}, where decode engines would: {why}. "
+            f"Set `listen` or `advertise` in kv_connector_extra_config to an address of this host."
+        ) from why

@@ -1,0 +1,74 @@
+//! How an agent works.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvferry::Class;
+use kvferry::connector::Bounds;
+use kvferry::transport::session::Secret;
+use pyo3::prelude::*;
+
+use crate::errors::{Raised, error};
+
+/// How an agent works; what is left out has the default of the protocol.
+#[pyclass(frozen, module = "kvferry")]
+pub(crate) struct Config(pub(crate) kvferry::Config);
+
+#[pymethods]
+impl Config {
+    /// `listen` is an address and a port, `[::1]:0` for IPv6; port 0 lets the system choose.
+    /// Times are in seconds.
+    #[new]
+    #[pyo3(signature = (*, listen = "127.0.0.1:0", advertise = None, secret_file = None, allow = None,
+        lease_seconds = None, read_timeout_seconds = None, streams = None))]
+    fn new(
+        listen: &str,
+        advertise: Option<String>,
+        secret_file: Option<PathBuf>,
+        allow: Option<&str>,
+        lease_seconds: Option<f64>,
+        read_timeout_seconds: Option<f64>,
+        streams: Option<u16>,
+    ) -> PyResult<Self> {
+        let secret = secret_file.map(|path| Secret::from_file(&path).map(Arc::new));
+        let defaults = kvferry::Config::default();
+        let mut bounds = Bounds::default();
+        if let Some(seconds) = lease_seconds {
+            bounds.unclaimed = duration("lease_seconds", seconds)?;
+        }
+        let read_timeout = match read_timeout_seconds {
+            Some(seconds) => duration("read_timeout_seconds", seconds)?,
+            None => defaults.read_timeout,
+        };
+        Ok(Self(kvferry::Config {
+            listen: address(listen)?,
+            advertise,
+            secret: secret.transpose().map_err(Raised::raised)?,
+            allow: allow.map(str::parse).transpose().map_err(kvferry::AllowListError::raised)?,
+            bounds,
+            read_timeout,
+            streams,
+        }))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Config(listen={:?})", self.0.listen.to_string())
+    }
+}
+
+fn address(listen: &str) -> PyResult<SocketAddr> {
+    listen.parse().map_err(|_| {
+        let why = format!(
+            "`listen` of {listen:?} is no address and port: write 127.0.0.1:7000, or [::1]:7000 \
+             for IPv6"
+        );
+        error(Class::Config, why)
+    })
+}
+
+fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|why| error(Class::Config, format!("`{name}` of {seconds}: {why}")))
+}

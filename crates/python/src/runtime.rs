@@ -1,5 +1,6 @@
 //! Threads, random numbers and the log.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use kvferry::Class;
@@ -32,7 +33,8 @@ pub(crate) fn random_u64() -> PyResult<u64> {
 pub(crate) fn log_to_stderr(filter: &str) -> PyResult<()> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|why| error(Class::Config, format!("log filter {filter:?}: {why}")))?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
+    let colours = std::io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     // Another one may be there already, of another agent of this process.
     let _ = subscriber.with_writer(std::io::stderr).try_init();
     Ok(())

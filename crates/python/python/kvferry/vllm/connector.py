@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -28,6 +27,7 @@ from .stats import PromMetrics, Stats
 from .worker import WorkerHalf
 
 if TYPE_CHECKING:
+    import torch
     from vllm.config import VllmConfig
     from vllm.forward_context import ForwardContext
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -136,7 +136,7 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
 
     # In a worker.
 
-    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+    def register_kv_caches(self, kv_caches: "dict[str, torch.Tensor]") -> None:
         self._worker.register(kv_caches)
 
     def unregister_kv_caches(self) -> None:
@@ -155,7 +155,7 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
         """Nothing is loaded while a layer is computed."""
 
     def save_kv_layer(
-        self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any
+        self, layer_name: str, kv_layer: "torch.Tensor", attn_metadata: Any, **kwargs: Any
     ) -> None:
         """Blocks are read out of the engine's own memory."""
 

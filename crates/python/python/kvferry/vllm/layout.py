@@ -1,10 +1,10 @@
 """Where a vLLM worker keeps its KV cache, as kvferry describes it."""
 
+import math
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheSpec, MambaSpec
 
@@ -13,10 +13,11 @@ from kvferry import CacheLayout
 from .groups import Group, kind_of, spec_of
 
 if TYPE_CHECKING:
+    import torch
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-_DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
+_DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32"}
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Placed:
     """A rank's layout and the memory that it lies in."""
 
     layout: CacheLayout
-    storage: torch.UntypedStorage
+    storage: "torch.UntypedStorage"
     offsets: list[int]
     """First byte of each region in the storage."""
 
@@ -54,7 +55,7 @@ def dtype_of(vllm_config: "VllmConfig") -> str:
     cache = vllm_config.cache_config.cache_dtype
     if cache.startswith("fp8"):
         return "fp8"
-    dtype = vllm_config.model_config.dtype
+    dtype = str(vllm_config.model_config.dtype)
     if dtype not in _DTYPES:
         raise ValueError(f"kvferry does not know a KV cache of {dtype}")
     return _DTYPES[dtype]
@@ -68,11 +69,11 @@ class Builder:
         self.config = config
         self.shard = shard_of(vllm_config)
         self.cache_dtype = vllm_config.cache_config.cache_dtype
-        self.storage: torch.UntypedStorage | None = None
+        self.storage: "torch.UntypedStorage | None" = None
         self.regions: dict[tuple[int, int], int] = {}
         self.layers: list[dict[str, Any]] = []
 
-    def build(self, groups: list[Group], caches: dict[str, torch.Tensor]) -> Placed:
+    def build(self, groups: list[Group], caches: "dict[str, torch.Tensor]") -> Placed:
         for number, group in enumerate(groups):
             whole = self.config.kv_cache_groups[group.index].kv_cache_spec
             for name in group.layers:
@@ -86,7 +87,7 @@ class Builder:
         return Placed(layout, self.storage, [offset for offset, _ in self.regions])
 
     def _layer(
-        self, name: str, group: int, spec: KVCacheSpec, cache: torch.Tensor
+        self, name: str, group: int, spec: KVCacheSpec, cache: "torch.Tensor"
     ) -> dict[str, Any]:
         layer = {"name": name, "kind": kind_of(name, spec), "group": group}
         if isinstance(spec, MambaSpec):
@@ -96,7 +97,7 @@ class Builder:
         parts = self._attention(name, spec, cache)
         return layer | {"parts": parts} | ({"packing": packing} if packing else {})
 
-    def _region(self, cache: torch.Tensor, stride: int) -> int:
+    def _region(self, cache: "torch.Tensor", stride: int) -> int:
         storage = cache.untyped_storage()
         if self.storage is not None and storage.data_ptr() != self.storage.data_ptr():
             raise ValueError("kvferry needs the KV cache of a worker in one allocation")
@@ -105,7 +106,7 @@ class Builder:
         return self.regions.setdefault((offset, stride), len(self.regions))
 
     def _attention(
-        self, name: str, spec: AttentionSpec, cache: torch.Tensor
+        self, name: str, spec: AttentionSpec, cache: "torch.Tensor"
     ) -> list[dict[str, Any]]:
         """The parts of a view of blocks, heads, tokens and content, in any order of memory."""
         kernel_blocks, heads, tokens, content = cache.shape
@@ -143,7 +144,7 @@ class Builder:
             f"{name}: {slots} heads on each of {ways} ranks are no share of the model's {heads}"
         )
 
-    def _state(self, spec: MambaSpec, cache: torch.Tensor) -> list[dict[str, Any]]:
+    def _state(self, spec: MambaSpec, cache: "torch.Tensor") -> list[dict[str, Any]]:
         """The pieces of a state, one after the other from the start of the page. Each rank's are
         one unit, which moves between engines of as many ranks."""
         stride = cache.stride(0) * cache.element_size()
@@ -152,7 +153,7 @@ class Builder:
         parts = []
         offset = 0
         for role, shape, dtype in zip(("conv_input", "temporal"), spec.shapes, spec.dtypes):
-            size = torch.Size(shape).numel() * dtype.itemsize
+            size = math.prod(shape) * dtype.itemsize
             units = {"start": rank, "end": rank + 1}
             place = {"region": region, "offset": offset, "unit_stride": size, "token_stride": size}
             parts.append({"role": role, "units": units, "bytes": size} | place)
@@ -171,7 +172,7 @@ def content_of(spec: AttentionSpec, content: int) -> list[tuple[str, int]]:
     return [("key", content)]
 
 
-def packing_of(spec: AttentionSpec, cache: torch.Tensor, cache_dtype: str) -> str | None:
+def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> str | None:
     """How the inside of a page is packed, where its shape does not say it.
 
     vLLM's CPU attention keeps keys as its matrix unit wants them, which depends on the machine.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch.distributed as dist
+from vllm.distributed.parallel_state import get_world_group
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,11 @@ class Ranks:
     @classmethod
     def of_engine(cls, engine_id: str) -> "Ranks":
         """Data parallel engines may share vLLM's world: the engine's id tells them apart."""
-        if not (dist.is_available() and dist.is_initialized()):
-            return cls(engine_id, 0, (0,), None)
-        from vllm.distributed.parallel_state import get_world_group
-
         world = get_world_group()
         if world.world_size == 1:
             return cls(engine_id, 0, (0,), None)
+        import torch.distributed as dist
+
         engines: list[str] = [""] * world.world_size
         dist.all_gather_object(engines, engine_id, group=world.cpu_group)
         members = tuple(rank for rank, engine in enumerate(engines) if engine == engine_id)
@@ -35,6 +33,8 @@ class Ranks:
         """One epoch, the first rank's, and the layouts of all ranks in their order."""
         if self.group is None:
             return epoch, [layout]
+        import torch.distributed as dist
+
         told: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(told, (epoch, layout), group=self.group)
         ours = [told[member] for member in self.members]

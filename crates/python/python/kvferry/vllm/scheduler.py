@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
-logger = init_logger(__name__)
+# Under vLLM's own name: its log settings know no other.
+logger = init_logger(f"vllm.{__name__}")
 
 
 class Stage(Enum):

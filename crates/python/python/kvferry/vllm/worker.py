@@ -3,11 +3,10 @@
 import socket
 from typing import TYPE_CHECKING
 
-import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 from vllm.logger import init_logger
 
-from kvferry import CacheLayout, Engine, Report, Worker, memory_of, random_u64
+from kvferry import CacheLayout, Engine, Memory, Report, Worker, random_u64
 
 from .groups import Group
 from .identity import Identity
@@ -18,10 +17,12 @@ from .ranks import Ranks
 from .stats import Stats
 
 if TYPE_CHECKING:
+    import torch
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-logger = init_logger(__name__)
+# Under vLLM's own name: its log settings know no other.
+logger = init_logger(f"vllm.{__name__}")
 
 
 class WorkerHalf:
@@ -48,12 +49,12 @@ class WorkerHalf:
 
     # Start, sleep, end.
 
-    def register(self, caches: dict[str, torch.Tensor]) -> None:
+    def register(self, caches: "dict[str, torch.Tensor]") -> None:
         ranks = Ranks.of_engine(self._vllm_config.kv_transfer_config.engine_id)
         placed = Builder(self._kv_cache_config, self._vllm_config).build(self._groups, caches)
         epoch, layouts = ranks.agree(random_u64(), placed.layout.to_dict())
         identity = Identity(self._vllm_config, self._options)
-        view = torch.empty(0, dtype=torch.uint8).set_(placed.storage)
+        storage = placed.storage
         engine = Engine(
             self._vllm_config.kv_transfer_config.engine_id,
             model=identity.model,
@@ -62,7 +63,7 @@ class WorkerHalf:
             epoch=epoch,
             rank=ranks.rank,
             layouts=[CacheLayout(layout) for layout in layouts],
-            memory=memory_of(view),
+            memory=Memory(storage.data_ptr(), storage.nbytes(), storage),
             offsets=placed.offsets,
         )
         self._worker = Worker(self._options.config(ranks.rank), engine, self._part())

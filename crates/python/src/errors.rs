@@ -8,7 +8,12 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(kvferry, KvferryError, PyException, "What went wrong; its subclass says what to do.");
+create_exception!(
+    kvferry,
+    KvferryError,
+    PyException,
+    "What went wrong; its subclass says what to do."
+);
 create_exception!(kvferry, RetryError, KvferryError, "This hand-off is lost; another may work.");
 create_exception!(kvferry, PeerLostError, KvferryError, "The peer is gone.");
 create_exception!(kvferry, ProtocolError, KvferryError, "The other side said what it must not.");

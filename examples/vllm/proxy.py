@@ -101,9 +101,10 @@ class Router(ThreadingHTTPServer):
         if response.status != 200:
             raise Upstream(response.status, body)
         try:
-            return json.loads(body).get("kv_transfer_params")
+            params: dict[str, Any] | None = json.loads(body).get("kv_transfer_params")
         except (ValueError, AttributeError) as error:
             raise Refused(502, f"{engine.name}: the answer is no JSON object") from error
+        return params
 
 
 class Handler(BaseHTTPRequestHandler):

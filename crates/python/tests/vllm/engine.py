@@ -111,15 +111,15 @@ class Engine:
 
     def read(self) -> bool:
         """Takes what lines there are; false when there will be none."""
-        if not self.scheduler.has_requests():
-            wait = SLEEP_SECONDS
-        else:
-            wait = 0.0 if self.scheduler.running else PAUSE_SECONDS
+        wait = 0.0 if self.scheduler.running else PAUSE_SECONDS if self.scheduler.has_requests() else SLEEP_SECONDS
         if not select.select([0], [], [], wait)[0]:
             return True
         came = os.read(0, 1 << 20)
         *lines, self.pending = (self.pending + came).split(b"\n")
-        return bool(came) and all([self.take(json.loads(line)) for line in lines])
+        for line in lines:
+            if not self.take(json.loads(line)):
+                return False
+        return bool(came)
 
     def take(self, line: dict[str, Any]) -> bool:
         if "stop" in line:

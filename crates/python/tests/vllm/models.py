@@ -64,9 +64,7 @@ def gemma(kind: str) -> tuple[Any, float]:
 
 def llama(kind: str) -> tuple[Any, float]:
     """Full layers only."""
-    config = transformers.LlamaConfig(
-        **COMMON, num_hidden_layers=LAYERS[kind], head_dim=HEAD_SIZE, tie_word_embeddings=False
-    )
+    config = transformers.LlamaConfig(**COMMON, num_hidden_layers=LAYERS[kind], head_dim=HEAD_SIZE, tie_word_embeddings=False)
     return transformers.LlamaForCausalLM(config), 1.0
 
 

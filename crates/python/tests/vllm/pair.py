@@ -29,6 +29,7 @@ FOR_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
 
 Answer = dict[str, Any]
 _numbers = itertools.count()
+_starts = itertools.count()
 
 
 class EngineDied(Exception):
@@ -48,7 +49,7 @@ class Setting:
         """The tiny model of this kind, made when first asked for."""
         directory = self.out / "models" / kind
         if not (directory / "config.json").exists():
-            command = [self.python, HERE / "models.py", kind, directory]
+            command: list[str | Path] = [self.python, HERE / "models.py", kind, directory]
             subprocess.run(command, check=True, timeout=START_SECONDS, capture_output=True)
         return directory
 
@@ -177,7 +178,6 @@ class Pair:
             "D": Side({**both, **(decode or {})}, chosen),
         }
         self.ports = {"P": free_port(), "D": free_port()}
-        self.starts = itertools.count()
         self.p: Engine
         self.d: Engine
 
@@ -191,9 +191,7 @@ class Pair:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for engine in (self.p, self.d):
             engine.stop()
 
@@ -205,7 +203,7 @@ class Pair:
             "transfer": self.connector.config(role, side.options, port),
             "args": side.args,
         }
-        name = f"{self.connector.name}-{self.kind}-{os.getpid()}-{next(self.starts)}-{tag}"
+        name = f"{self.connector.name}-{self.kind}-{os.getpid()}-{next(_starts)}-{tag}"
         return Engine(self.setting, name, task, self.connector.environment(port))
 
     def restart(self, tag: str) -> None:

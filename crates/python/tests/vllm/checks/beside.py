@@ -1,4 +1,4 @@
-"""Beside vLLM's own connector in the same run: time until the cache is there, CPU, and bytes; and the hybrid allocator on and off.
+"""Beside vLLM's own connector in the same run: time until the cache is there, CPU and bytes. And the hybrid allocator on and off.
 
 The two take turns, so that what else the machine does meets both.
 """

@@ -19,9 +19,7 @@ def run(context: Context) -> None:
 
 def sizes(context: Context, hma: bool, policy: str) -> None:
     name = f"blocks.{'hma-on' if hma else 'hma-off'}.{policy}"
-    pair = context.pair(
-        "hybrid", hma=hma, options=Options(policy=policy), prefill={"block_size": 32}, decode={"block_size": 64}
-    )
+    pair = context.pair("hybrid", hma=hma, options=Options(policy=policy), prefill={"block_size": 32}, decode={"block_size": 64})
     with pair:
         prompt = context.prompt(LENGTH)
         params = pair.prefill(prompt)

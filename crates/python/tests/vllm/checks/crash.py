@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from compare import Match, match
 from connectors import Options
 from context import Context
-from pair import EngineDied, Pair, wait_until
+from pair import Answer, EngineDied, Pair, wait_until
 
 TOKENS = 8
 CLIENTS = 4
@@ -17,6 +17,8 @@ AGAIN_SECONDS = 10.0
 LEASE_SECONDS = 5
 # A lease may be given at the last moment before D dies, and an engine tells a little later that blocks are free.
 LEASE_GRACE_SECONDS = 2.0
+# A prompt, and what D answers to it alone.
+Known = tuple[list[int], Answer]
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Load:
 
     context: Context
     pair: Pair
-    prompts: list[tuple[list[int], dict]]
+    prompts: list[Known]
     stop: threading.Event = field(default_factory=threading.Event)
     matches: list[Match] = field(default_factory=list)
     slowest: float = 0.0
@@ -39,7 +41,7 @@ class Load:
             at += CLIENTS
             self.one(prompt, reference)
 
-    def one(self, prompt: list[int], reference: dict) -> None:
+    def one(self, prompt: list[int], reference: Answer) -> None:
         """What a router would see: an error from P, or D's answer, but one of them in time."""
         try:
             params = self.pair.prefill(prompt)
@@ -69,7 +71,7 @@ def run(context: Context) -> None:
         kill_decode(context, pair, known)
 
 
-def kill_under_load(context: Context, pair: Pair, known: list, tag: str) -> Load:
+def kill_under_load(context: Context, pair: Pair, known: list[Known], tag: str) -> Load:
     load = Load(context, pair, known)
     victim = pair.p if tag == "P" else pair.d
     with ThreadPoolExecutor(CLIENTS) as pool:
@@ -83,7 +85,7 @@ def kill_under_load(context: Context, pair: Pair, known: list, tag: str) -> Load
     return load
 
 
-def kill_prefill(context: Context, pair: Pair, known: list) -> None:
+def kill_prefill(context: Context, pair: Pair, known: list[Known]) -> None:
     loads, again = [], []
     free = pair.d.figures()["free_blocks"]
     for _ in range(context.effort.kills):
@@ -96,7 +98,7 @@ def kill_prefill(context: Context, pair: Pair, known: list) -> None:
     context.check("crash.prefill.blocks", came_back is not None, detail)
 
 
-def kill_decode(context: Context, pair: Pair, known: list) -> None:
+def kill_decode(context: Context, pair: Pair, known: list[Known]) -> None:
     loads, again, returned = [], [], []
     free = pair.p.figures()["free_blocks"]
     for _ in range(context.effort.kills):
@@ -112,7 +114,7 @@ def kill_decode(context: Context, pair: Pair, known: list) -> None:
     context.check("crash.decode.blocks", late == 0, detail)
 
 
-def serves_again(pair: Pair, known: list) -> float | None:
+def serves_again(pair: Pair, known: list[Known]) -> float | None:
     """Seconds from the new engine's start until a hand-off through it is right."""
     prompt, reference = known[0]
 

@@ -73,6 +73,10 @@ class ReportTest(unittest.TestCase):
         report.lines.append(Line("c", False, "", None))
         self.assertEqual(report.failed(), 1)
 
+    def test_the_table_has_a_row_for_each_run(self) -> None:
+        report = Report("kvferry", figures={"a": {"cpu_s": 1}, "b": {"cpu_s": 2, "more": 3}})
+        self.assertEqual(report.table(), "| run | cpu s | more |\n| --- | --- | --- |\n| a | 1 |  |\n| b | 2 | 3 |\n")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -18,7 +18,7 @@ from pathlib import Path
 from connectors import CONNECTORS
 from context import Context, Effort
 from pair import Setting
-from report import Report
+from report import Line, Report
 
 CHECKS = ("lengths", "mixups", "late", "blocks", "crash", "beside", "api")
 A_LOOK = Effort(lengths=[1, 2, 31, 32, 33, 63, 64, 65, 96, 129, 300], requests=24, repeats=5, kills=2)
@@ -39,7 +39,8 @@ def main() -> int:
         except Exception as error:  # the other checks still tell something
             traceback.print_exc()
             last = str(error).splitlines()[-1:] or [""]
-            context.check(f"{name}.ran", False, f"{type(error).__name__}: {last[0]}")
+            # Never known: what does not run shows nothing.
+            report.check(Line(f"{name}.ran", False, f"{type(error).__name__}: {last[0]}", None))
         report.seconds[name] = time.monotonic() - begin
     report.write(setting.out / f"report-{connector.name}.json")
     return conclude(report, setting.out)
@@ -50,6 +51,8 @@ def conclude(report: Report, out: Path) -> int:
         print(f"{name} took {seconds:.0f} s")
     for prefix in report.unseen():
         print(f"WRONG {prefix}: known to fail with {report.connector}, and nothing failed")
+    if report.figures:
+        print(report.table(), end="")
     print(f"report in {out}")
     print(report.summary())
     return int(bool(report.failed() or report.unseen()))

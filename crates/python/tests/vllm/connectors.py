@@ -72,7 +72,7 @@ KVFERRY = Connector(
     env={"VLLM_SSM_CONV_STATE_LAYOUT": "DS"},
     listen_key="listen",
     says={
-        "mixup": r"another prompt|has no such lease|needs \d+",
+        "mixup": r"another prompt",
         "blocks": r"block.?size.*\b(32\b.*\b64|64\b.*\b32)\b",
     },
 )

@@ -12,7 +12,8 @@ import socket
 import subprocess
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -87,12 +88,13 @@ class Engine:
             with self.lock:
                 future = self.waiting.pop(answer["id"], None)
             if future is not None:
-                future.set_result(answer)
+                with suppress(InvalidStateError):
+                    future.set_result(answer)
         code = self.process.wait()
         with self.lock:
             left, self.waiting = list(self.waiting.values()), {}
         for future in left:
-            future.set_exception(EngineDied(f"{self.tag} ended with {code}; {self.log} says\n{self.tail()}"))
+            fail(future, f"{self.tag} ended with {code}; {self.log} says\n{self.tail()}")
 
     def ready(self) -> Answer:
         return self.started.result(START_SECONDS)
@@ -106,10 +108,10 @@ class Engine:
                 self.process.stdin.write(json.dumps({"id": name, **line}).encode() + b"\n")
                 self.process.stdin.flush()
         except OSError as error:
-            if not future.done():
-                future.set_exception(EngineDied(f"{self.tag} takes no requests: {error}"))
-        if self.process.poll() is not None and not future.done():
-            future.set_exception(EngineDied(f"{self.tag} has ended"))
+            fail(future, f"{self.tag} takes no requests: {error}")
+        # The thread that reads may have failed what was under way before this request was.
+        if self.process.poll() is not None:
+            fail(future, f"{self.tag} has ended")
         return future
 
     def ask(self, seconds: float = ANSWER_SECONDS, **line: Any) -> Answer:
@@ -138,11 +140,9 @@ class Engine:
 
     def stop(self) -> None:
         if self.process.poll() is None and self.process.stdin is not None:
-            try:
+            with suppress(OSError):
                 self.process.stdin.write(b'{"stop": true}\n')
                 self.process.stdin.close()
-            except OSError:
-                pass
             try:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
@@ -228,6 +228,12 @@ class Pair:
 
     def handoff(self, prompt: list[int], n: int, **more: Any) -> Answer:
         return self.decode(prompt, n, self.prefill(prompt), **more)
+
+
+def fail(future: Future[Answer], why: str) -> None:
+    """Two threads may notice the end of a process."""
+    with suppress(InvalidStateError):
+        future.set_exception(EngineDied(why))
 
 
 def free_port() -> int:

@@ -53,6 +53,13 @@ class Report:
         }
         path.write_text(json.dumps(content, indent=1) + "\n")
 
+    def table(self) -> str:
+        """The figures as a page shows them, a row each."""
+        keys = list(dict.fromkeys(key for values in self.figures.values() for key in values))
+        head = [["run", *(key.replace("_", " ") for key in keys)], ["---"] * (len(keys) + 1)]
+        rows = [[name, *(str(values.get(key, "")) for key in keys)] for name, values in self.figures.items()]
+        return "".join(f"| {' | '.join(row)} |\n" for row in head + rows)
+
     def summary(self) -> str:
         held = sum(line.held for line in self.lines)
         return f"{held} passed, {len(self.lines) - held} failed"

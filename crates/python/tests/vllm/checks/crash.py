@@ -119,7 +119,10 @@ def serves_again(pair: Pair, known: list[Known]) -> float | None:
     prompt, reference = known[0]
 
     def right() -> bool:
-        answer = pair.decode(prompt, TOKENS, pair.prefill(prompt), seconds=AGAIN_SECONDS)
+        try:
+            answer = pair.decode(prompt, TOKENS, pair.prefill(prompt), seconds=AGAIN_SECONDS)
+        except (TimeoutError, AssertionError):
+            return False
         return match(len(prompt), reference, answer).same and answer["ready_s"] is not None
 
     return wait_until(AGAIN_SECONDS, right)

@@ -14,13 +14,14 @@ LATE_SECONDS = 4.0
 AT_A_TIME = 10
 # Three groups of four blocks each for a prompt: a round holds half the pool, and the fillers go through all of it.
 POOL = {"num_gpu_blocks_override": 256}
+SHORT = {"max_model_len": 2048}
 FILLERS, FILLER_LENGTH = 12, 600
 
 
 def run(context: Context) -> None:
     for policy in ("fail", "recompute"):
         options = Options(policy=policy, lease_seconds=LEASE_SECONDS)
-        with context.pair("hybrid", options=options, prefill=POOL) as pair:
+        with context.pair("hybrid", args=SHORT, options=options, prefill=POOL) as pair:
             free = pair.p.figures()["free_blocks"]
             matches = rounds(context, pair)
             judge(context, policy, matches)

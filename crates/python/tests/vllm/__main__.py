@@ -20,7 +20,7 @@ from context import Context, Effort
 from pair import Setting
 from report import Line, Report
 
-CHECKS = ("lengths", "mixups", "late", "blocks", "crash", "beside", "api")
+CHECKS = ("lengths", "mixups", "late", "blocks", "aborts", "crash", "beside", "api")
 A_LOOK = Effort(lengths=[1, 2, 31, 32, 33, 63, 64, 65, 96, 129, 300], requests=24, repeats=5, kills=2)
 
 

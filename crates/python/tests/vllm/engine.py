@@ -128,7 +128,8 @@ class Engine:
             tell({"id": line["id"], **self.figures()})
         elif "abort" in line:
             self.engine.abort_request([line["abort"]])
-            self.under_way.pop(line["abort"], None)
+            if self.under_way.pop(line["abort"], None):
+                tell({"id": line["abort"], "finish": "abort"})
             tell({"id": line["id"]})
         else:
             self.add(line)

@@ -114,6 +114,13 @@ class Engine:
             fail(future, f"{self.tag} has ended")
         return future
 
+    def abort(self, future: Future[Answer]) -> None:
+        """What a client that goes away does to its request, if it has not been answered."""
+        with self.lock:
+            name = next((name for name, waiting in self.waiting.items() if waiting is future), None)
+        if name is not None:
+            self.ask(abort=name)
+
     def ask(self, seconds: float = ANSWER_SECONDS, **line: Any) -> Answer:
         return self.submit(**line).result(seconds)
 

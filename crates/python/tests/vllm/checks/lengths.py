@@ -78,7 +78,7 @@ def moved(pair: Pair) -> int:
 def many(context: Context, pair: Pair, name: str) -> None:
     """Many at once: more than the engines run at a time, of lengths drawn at random."""
     prompts = [context.prompt(context.random.randrange(1, 400)) for _ in range(context.effort.requests)]
-    references = [pair.reference(prompt, TOKENS) for prompt in prompts]
+    references = at_once(AT_A_TIME, lambda prompt: pair.reference(prompt, TOKENS), prompts)
     answers = at_once(CONCURRENCY, lambda prompt: pair.handoff(prompt, TOKENS), prompts)
     matches = [match(len(p), r, a) for p, r, a in zip(prompts, references, answers, strict=True)]
     detail = f"{summary(matches)}, {CONCURRENCY} at a time"

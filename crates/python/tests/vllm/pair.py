@@ -14,7 +14,7 @@ import threading
 import time
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -218,6 +218,13 @@ class Pair:
         engine = self.engine(tag)
         setattr(self, tag.lower(), engine)
         engine.ready()
+
+    def other_policy(self, policy: str) -> None:
+        """A new D with this policy; P, which has none, stays."""
+        self.d.stop()
+        side = self.sides["D"]
+        self.sides["D"] = replace(side, options=replace(side.options, policy=policy))
+        self.restart("D")
 
     def reference(self, prompt: list[int], n: int, **more: Any) -> Answer:
         """What D answers by itself; under a salt of its own, so that nothing of it serves the hand-off."""

@@ -19,17 +19,21 @@ FILLERS, FILLER_LENGTH = 12, 600
 
 
 def run(context: Context) -> None:
-    for policy in ("fail", "recompute"):
-        options = Options(policy=policy, lease_seconds=LEASE_SECONDS)
-        with context.pair("hybrid", args=SHORT, options=options, prefill=POOL) as pair:
-            free = pair.p.figures()["free_blocks"]
-            matches = rounds(context, pair)
-            judge(context, policy, matches)
-            left = pair.p.figures()["free_blocks"]
-            context.check(f"late-after.{policy}.free", left == free, f"P has {left} of {free} blocks free again")
-            prompt = context.prompt(LENGTH)
-            after = match(LENGTH, pair.reference(prompt, TOKENS), pair.handoff(prompt, TOKENS))
-            context.check(f"late-after.{policy}.served", after.same, f"in time after that: {summary([after])}")
+    options = Options(policy="fail", lease_seconds=LEASE_SECONDS)
+    with context.pair("hybrid", args=SHORT, options=options, prefill=POOL) as pair:
+        free = pair.p.figures()["free_blocks"]
+        under_policy(context, pair, "fail", free)
+        pair.other_policy("recompute")
+        under_policy(context, pair, "recompute", free)
+
+
+def under_policy(context: Context, pair: Pair, policy: str, free: int) -> None:
+    judge(context, policy, rounds(context, pair))
+    left = pair.p.figures()["free_blocks"]
+    context.check(f"late-after.{policy}.free", left == free, f"P has {left} of {free} blocks free again")
+    prompt = context.prompt(LENGTH)
+    after = match(LENGTH, pair.reference(prompt, TOKENS), pair.handoff(prompt, TOKENS))
+    context.check(f"late-after.{policy}.served", after.same, f"in time after that: {summary([after])}")
 
 
 def rounds(context: Context, pair: Pair) -> list[Match]:

@@ -13,7 +13,7 @@ CONVERSATION = 96
 def run(context: Context) -> None:
     with context.pair("hybrid", options=Options(policy="fail")) as pair:
         refused(context, pair)
-    with context.pair("hybrid", options=Options(policy="recompute")) as pair:
+        pair.other_policy("recompute")
         computed_anew(context, pair)
 
 

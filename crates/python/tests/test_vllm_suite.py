@@ -70,8 +70,10 @@ class ReportTest(unittest.TestCase):
     def test_a_control_that_nothing_failed_is_told(self) -> None:
         report = Report("nixl", lines=[Line("a.1", True, "", "a"), Line("a.2", False, "", "a"), Line("b", True, "", "b")])
         self.assertEqual((report.failed(), report.unseen()), (0, ["b"]))
+        self.assertEqual(report.summary(), "1 failed as known\n2 passed, 1 failed")
         report.lines.append(Line("c", False, "", None))
         self.assertEqual(report.failed(), 1)
+        self.assertEqual(report.summary().splitlines()[-1], "2 passed, 2 failed")
 
     def test_the_table_has_a_row_for_each_run(self) -> None:
         report = Report("kvferry", figures={"a": {"cpu_s": 1}, "b": {"cpu_s": 2, "more": 3}})

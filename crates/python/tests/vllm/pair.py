@@ -231,11 +231,11 @@ class Pair:
         return self.d.ask(name="ref", prompt=prompt, n=n, salt=f"ref{next(_numbers)}", **more)
 
     def prefill(self, prompt: list[int], **more: Any) -> dict[str, Any]:
-        """P's parameters for the router."""
+        """P's parameters for the router. A prompt of one token, which D computes, may have none."""
         answer = self.p.ask(name="p", prompt=prompt, n=1, kv=FOR_PREFILL, **more)
-        if not answer.get("kv"):
+        if not answer.get("kv") and len(prompt) > 1:
             raise AssertionError(f"P gave no parameters: {answer}; {self.p.log} says\n{self.p.tail()}")
-        return dict(answer["kv"])
+        return dict(answer.get("kv") or {})
 
     def decode(self, prompt: list[int], n: int, kv: dict[str, Any], **more: Any) -> Answer:
         return self.d.ask(name="d", prompt=prompt, n=n, kv=kv, **more)

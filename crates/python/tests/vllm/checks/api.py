@@ -16,7 +16,7 @@ from context import Context, at_once
 from pair import HERE, free_port, wait_until
 
 EXAMPLE = HERE.parents[3] / "examples" / "vllm"
-START_SECONDS = 400.0
+START_SECONDS = 900.0
 SECONDS = 60.0
 TOKENS = 12
 CONCURRENCY = 8

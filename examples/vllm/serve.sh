@@ -28,7 +28,11 @@ engine() {
 # wait_for PORT PROCESS: until the engine answers, or has ended.
 wait_for() {
     for ((second = 0; second < ${START_SECONDS:-900}; second++)); do
-        kill -0 "$2" 2>/dev/null || { echo "the engine on port $1 has ended" >&2; return 1; }
+        if ! kill -0 "$2" 2>/dev/null; then
+            wait "$2" && status=0 || status=$?
+            echo "the engine on port $1 has ended with $status" >&2
+            return 1
+        fi
         python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=2)' \
             "http://127.0.0.1:$1/health" 2>/dev/null && return
         sleep 1

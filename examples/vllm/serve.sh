@@ -17,17 +17,18 @@ connector=${CONNECTOR:-'{"kv_connector": "KvferryConnector", "kv_connector_modul
 # with_role ROLE: the connector's JSON with this role.
 with_role() { echo "${connector%\}*}, \"kv_role\": \"$1\"}"; }
 
-# engine PORT ROLE [option ...]: the module instead of `vllm serve`, which the package for CPUs does not have.
+# engine PORT ROLE [option ...]: the module instead of `vllm serve`, which the package for CPUs does not have. To be started in
+# the background, where it takes the place of its shell, so that what is stopped later is the engine.
 engine() {
     local port=$1 role=$2
     shift 2
-    python3 -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port "$port" \
+    exec python3 -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port "$port" \
         --kv-transfer-config "$(with_role "$role")" "$@"
 }
 
 # wait_for PORT PROCESS: until the engine answers, or has ended.
 wait_for() {
-    for ((second = 0; second < ${START_SECONDS:-900}; second++)); do
+    for ((waited = 0; waited < ${START_SECONDS:-900}; waited += 2)); do
         if ! kill -0 "$2" 2>/dev/null; then
             wait "$2" && status=0 || status=$?
             echo "the engine on port $1 has ended with $status" >&2
@@ -35,7 +36,7 @@ wait_for() {
         fi
         python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=2)' \
             "http://127.0.0.1:$1/health" 2>/dev/null && return
-        sleep 1
+        sleep 2
     done
     echo "the engine on port $1 does not answer" >&2
     return 1

@@ -28,6 +28,7 @@ engine() {
 
 # wait_for PORT PROCESS: until the engine answers, or has ended.
 wait_for() {
+    local waited status
     for ((waited = 0; waited < ${START_SECONDS:-900}; waited += 2)); do
         if ! kill -0 "$2" 2>/dev/null; then
             wait "$2" && status=0 || status=$?

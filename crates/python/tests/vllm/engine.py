@@ -77,8 +77,15 @@ class Watch:
         self.add(output.kv_connector_stats)
 
     def add(self, stats: Any) -> None:
-        """Sums whatever the connector counts: numbers, or lists of one number an event."""
-        for key, value in (stats.data if stats is not None else {}).items():
+        if stats is not None:
+            self.sum(stats.data)
+
+    def sum(self, data: dict[str, Any]) -> None:
+        """Whatever the connector counts: numbers, lists of one number an event, or such by name."""
+        for key, value in data.items():
+            if isinstance(value, dict):
+                self.sum(value)
+                continue
             number = sum(value) if isinstance(value, list) else value
             if isinstance(number, int | float):
                 self.stats[key] = self.stats.get(key, 0) + number

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "vllm"))
 
-from compare import distance, first_difference, match  # noqa: E402
+from compare import distance, first_difference, match, none_alone, summary  # noqa: E402
 from connectors import CONNECTORS, Options  # noqa: E402
 from report import Line, Report  # noqa: E402
 from shapes import boundary_lengths, layer_types, needed_bytes  # noqa: E402
@@ -22,8 +22,16 @@ class CompareTest(unittest.TestCase):
     def test_an_answer_that_ended_with_an_error_is_not_the_same(self) -> None:
         reference = {"tokens": [1], "finish": "length"}
         self.assertTrue(match(1, reference, reference).same)
+        self.assertTrue(match(2, reference, {**reference, "ready_s": 0.5}).took_over)
         self.assertFalse(match(1, reference, {"tokens": [1], "finish": "error"}).same)
         self.assertFalse(match(1, reference, {"finish": "refused"}).same)
+
+    def test_right_tokens_that_d_computed_alone_prove_nothing(self) -> None:
+        reference = {"tokens": [1], "finish": "length"}
+        alone, handed = match(2, reference, reference), match(2, reference, {**reference, "ready_s": 0.5})
+        self.assertFalse(none_alone([handed, alone]))
+        self.assertTrue(none_alone([handed, match(1, reference, reference)]))
+        self.assertEqual(summary([handed, alone]), "2 of 2 the same; 1 computed by D alone")
 
     def test_log_probabilities_count_up_to_the_first_difference(self) -> None:
         reference = {"tokens": [1, 2, 3], "logprobs": [{"1": -1.0}, {"2": -1.0, "5": -2.0}, {"3": -1.0}]}

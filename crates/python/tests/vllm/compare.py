@@ -16,6 +16,8 @@ class Match:
     distance: float
     """How far log-probabilities lie apart, at most; zero if none were asked for."""
     finish: str
+    took_over: bool
+    """Whether D had anything of P, and did not compute the prompt by itself."""
 
     @property
     def same(self) -> bool:
@@ -28,6 +30,7 @@ def match(length: int, reference: Answer, answer: Answer) -> Match:
         first_difference(reference["tokens"], answer.get("tokens", [])),
         distance(reference, answer),
         answer["finish"],
+        answer.get("ready_s") is not None,
     )
 
 
@@ -53,9 +56,18 @@ def distance(reference: Answer, answer: Answer) -> float:
     return far
 
 
+def none_alone(matches: list[Match]) -> bool:
+    """Right tokens prove nothing if D computed the prompt itself. One token it does compute itself."""
+    return all(m.took_over for m in matches if m.length > 1)
+
+
 def summary(matches: list[Match]) -> str:
     """So many of so many, and what the others were."""
     good = sum(m.same for m in matches)
     bad = [f"{m.length}:{m.finish}@{m.first_difference}" for m in matches if not m.same]
     shown = ", ".join(bad[:12]) + (" …" if len(bad) > 12 else "")
-    return f"{good} of {len(matches)} the same" + (f"; length:end@token {shown}" if bad else "")
+    alone = sum(not m.took_over for m in matches if m.length > 1 and m.finish == "length")
+    parts = [f"{good} of {len(matches)} the same"]
+    parts += [f"length:end@token {shown}"] if bad else []
+    parts += [f"{alone} computed by D alone"] if alone else []
+    return "; ".join(parts)

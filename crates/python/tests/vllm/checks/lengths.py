@@ -1,6 +1,6 @@
 """D's tokens are those it would have made alone, at every length of prompt."""
 
-from compare import Match, match, summary
+from compare import Match, match, none_alone, summary
 from context import Context, at_once
 from pair import Answer, EngineDied, Pair
 from shapes import boundary_lengths
@@ -36,10 +36,14 @@ def compare(pair: Pair, prompt: list[int], n: int = TOKENS, logprobs: int | None
     return match(len(prompt), reference, pair.handoff(prompt, n, **more))
 
 
+def right(matches: list[Match]) -> bool:
+    return all(m.same for m in matches) and none_alone(matches)
+
+
 def every_length(context: Context, pair: Pair, name: str) -> None:
     prompts = [context.prompt(length) for length in context.effort.lengths]
     matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt), prompts)
-    context.check(f"{name}.every-length", all(m.same for m in matches), summary(matches))
+    context.check(f"{name}.every-length", right(matches), summary(matches))
 
 
 def boundaries(context: Context, pair: Pair, name: str) -> None:
@@ -49,7 +53,7 @@ def boundaries(context: Context, pair: Pair, name: str) -> None:
         prompts = [context.prompt(n) for n in lengths for _ in range(PROMPTS_AT_A_BOUNDARY)]
         matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt, logprobs=TOP), prompts)
         far = max(m.distance for m in matches)
-        held = all(m.same for m in matches) and far < NOISE
+        held = right(matches) and far < NOISE
         detail = f"{summary(matches)}; log-probabilities at most {far:.2g} apart, lengths {lengths}"
         context.check(f"{name}.{what}", held, detail)
 
@@ -66,7 +70,7 @@ def prefix_hit(context: Context, pair: Pair, name: str) -> None:
     matches = [compare(pair, shared + rest, logprobs=TOP) for rest in tail]
     part = moved(pair) - before
     far = max(m.distance for m in matches)
-    held = all(m.same for m in matches) and far < NOISE and part < whole
+    held = right(matches) and far < NOISE and part < whole
     detail = f"{summary(matches)}; log-probabilities at most {far:.2g} apart; {part} bytes instead of {whole}"
     context.check(f"{name}.prefix-hit", held, detail)
 
@@ -82,7 +86,7 @@ def many(context: Context, pair: Pair, name: str) -> None:
     answers = at_once(CONCURRENCY, lambda prompt: pair.handoff(prompt, TOKENS), prompts)
     matches = [match(len(p), r, a) for p, r, a in zip(prompts, references, answers, strict=True)]
     detail = f"{summary(matches)}, {CONCURRENCY} at a time"
-    context.check(f"{name}.many", all(m.same for m in matches), detail)
+    context.check(f"{name}.many", right(matches), detail)
 
 
 def short_convolution(context: Context) -> None:
@@ -92,7 +96,7 @@ def short_convolution(context: Context) -> None:
         with context.pair("lfm2") as pair:
             prompts = [context.prompt(length) for length in context.effort.lengths[::5]]
             matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt), prompts)
-            context.check(name, all(m.same for m in matches), summary(matches))
+            context.check(name, right(matches), summary(matches))
     except EngineDied as died:
         context.check(name, False, f"does not start: {str(died).splitlines()[-1]}")
 
@@ -110,7 +114,7 @@ def half_precision(context: Context, kind: str) -> None:
         plain = [two_plain_runs(pair, context.prompt(n)) for n in lengths]
         handed = [compare(pair, context.prompt(n), logprobs=TOP) for n in lengths]
     bound, far = max(m.distance for m in plain), max(m.distance for m in handed)
-    ended = all(m.finish == "length" for m in handed)
+    ended = all(m.finish == "length" for m in handed) and none_alone(handed)
     detail = f"hand-offs at most {far:.3f} from the reference, second plain runs {bound:.3f}"
     context.check(name, ended and far <= 1.5 * bound, detail)
 

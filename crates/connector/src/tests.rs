@@ -15,6 +15,7 @@ mod random;
 mod reads;
 mod receives;
 mod reports;
+mod samples;
 mod scheduler;
 mod sends;
 mod support;

@@ -10,8 +10,10 @@
 //! Nothing here looks at a clock or draws from anything but the seed: the same [`Setup`] always
 //! goes the same way, to the letter.
 
+mod admit;
 mod agent;
 mod checks;
+mod claims;
 mod clock;
 mod decode;
 mod endpoint;

@@ -41,6 +41,8 @@ pub(crate) struct Delivery {
     pub(crate) engine: usize,
     /// Whose prompt it has.
     pub(crate) request: u32,
+    /// How many answers the client wants: so many requests with the same parameters.
+    pub(crate) samples: u64,
     pub(crate) params: Rc<Value>,
     /// What a mistaken engine takes for P's blocks.
     pub(crate) hint: Arc<[BlockTable]>,
@@ -121,7 +123,9 @@ impl World {
         let hint = if self.fault(Fault::Router, 500) { before.unwrap_or(hint) } else { hint };
         let params = Rc::new(params.to_json());
         let engine = self.some_decode();
-        let delivery = Delivery { engine, request, params, hint, same_name: false };
+        let samples = if self.chance(80) { self.between(2, 17) } else { 1 };
+        self.book.tally.add("samples beside the first", samples - 1);
+        let delivery = Delivery { engine, request, samples, params, hint, same_name: false };
         let soon = self.between(MS / 10, 20 * MS);
         if !self.fault(Fault::Router, 2500) {
             return self.carry_to(delivery, soon);

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use sim::world::{Faults, Oracle, PLANTED, Planted, Setup, Violation, run};
 
 /// A mistake, the rules of which one must see it first, and what may go wrong besides.
-const CAUGHT: [(Planted, &[Oracle], &str); 11] = [
+const CAUGHT: [(Planted, &[Oracle], &str); 13] = [
     (Planted::FreeEarly, &[Oracle::FreedWhileServed, Oracle::WrongBytes], "all"),
     (Planted::FreeTwice, &[Oracle::FreedTwice], "none"),
-    (Planted::IgnoreNonce, &[Oracle::WrongBytes], "none"),
+    (Planted::IgnoreNonce, &[Oracle::WrongBytes, Oracle::Unserved, Oracle::LateFree], "none"),
     (Planted::SkipCommit, &[Oracle::StaleRead, Oracle::WrongBytes], "all"),
     (Planted::DropDone, &[Oracle::Unserved], "none"),
     (Planted::CountTwice, &[Oracle::Unserved, Oracle::StaleRead], "none"),
@@ -18,6 +18,8 @@ const CAUGHT: [(Planted, &[Oracle], &str); 11] = [
     (Planted::SkipDigest, &[Oracle::WrongBytes], "router"),
     (Planted::OldEpoch, &[Oracle::WrongBytes], "crash,router"),
     (Planted::FreeByClock, &[Oracle::FreedUnderRead], "read"),
+    (Planted::DoneEarly, &[Oracle::StaleRead, Oracle::Unserved], "none"),
+    (Planted::ClaimEach, &[Oracle::OneClaim], "none"),
 ];
 
 /// Worlds in which a mistake may hide.

@@ -31,6 +31,7 @@ fn all_rules_hold_in_hundreds_of_worlds() {
     for how in [
         "received",
         "samples beside the first",
+        "decoded by the model",
         "released",
         "preempted",
         "aborted",

@@ -158,6 +158,7 @@ impl World {
 
     /// Only now may anybody see the blocks.
     fn received(&mut self, engine: usize, name: &RequestId) {
+        self.look_at_next_token(engine, name);
         self.look_at_bytes(engine, name);
         self.book.tally.count("received");
         let Some(local) = self.engines[engine].decode.requests.get_mut(name) else { return };
@@ -248,7 +249,7 @@ impl World {
             for (part, source) in sources.iter().enumerate() {
                 for (group, block, id) in local.wanted() {
                     let tag = Tag { write, group, block, rank: *source };
-                    let found = memory.read(rank, id, part);
+                    let found = memory.read(rank, id, part).tag;
                     if found != tag {
                         wrong = Some(format!("rank {rank} has {found:?} instead of {tag:?}"));
                     }

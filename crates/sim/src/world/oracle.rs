@@ -43,6 +43,9 @@ pub enum Oracle {
     Ends,
     /// What D publishes is what the prefill of its own lease wrote.
     WrongBytes,
+    /// A model that goes on from what D publishes gives the logits that it gives without a
+    /// hand-off, bit for bit.
+    OtherLogits,
     /// What was read after P had freed it is never received.
     StaleRead,
     /// Nobody touches memory that was withdrawn.

@@ -106,6 +106,11 @@ impl Claim {
         })
     }
 
+    /// Whether this reader has said that it is done.
+    pub(crate) fn is_done(&self, agent: AgentEpoch) -> bool {
+        self.readers.values().any(|reader| matches!(reader, Reader::Done(a) if *a == agent))
+    }
+
     pub(crate) fn done(&mut self, agent: AgentEpoch) -> Notice {
         let lives = self.lives();
         let mut readers = self.readers.values_mut();

@@ -56,7 +56,7 @@ impl Held {
         desk: &mut Desk<'_>,
     ) -> Answer {
         if readers.is_empty() {
-            return self.release(id, desk);
+            return self.release(id, agent, desk);
         }
         if !readers.contains(&rank) {
             return Answer::Over;
@@ -116,8 +116,18 @@ impl Held {
     }
 
     /// The claimant's word that nobody will read. It counts before the claim itself, which
-    /// another rank of D may still send; it changes nothing about a claim that has ended.
-    pub(crate) fn release(&mut self, id: &ClaimId, desk: &mut Desk<'_>) -> Answer {
+    /// another rank of D may still send; it changes nothing about a claim that has ended. Nor does
+    /// the word of a reader who is done: it speaks of a sample that came too late for this claim,
+    /// under which other ranks may still read one that did not.
+    pub(crate) fn release(
+        &mut self,
+        id: &ClaimId,
+        agent: AgentEpoch,
+        desk: &mut Desk<'_>,
+    ) -> Answer {
+        if self.claims.get(id).is_some_and(|claim| claim.is_done(agent)) {
+            return Answer::Released;
+        }
         let takes = self.takes_new();
         let new = !self.claims.contains_key(id);
         let claim = known_or_new(&mut self.claims, id, takes, || Claim::given_up(desk.now));

@@ -26,6 +26,8 @@ struct Load {
     /// Ranks that have not said how it ended.
     open: BTreeSet<Rank>,
     failure: Option<Failure>,
+    /// It has ended at a rank that had something to read.
+    has_ended: bool,
     /// The engine does not want it any more.
     released: bool,
     blocks: Option<Arc<Allocation>>,
@@ -91,22 +93,31 @@ impl Loads {
     }
 
     /// Gives the request under whose claim it is to be read: that of another sample of the same
-    /// prompt, where one is under way for which nothing has gone wrong. `None` where a request
-    /// of this name is under way.
+    /// prompt, where one is under way of which no rank has said how it ended. `None` where a
+    /// request of this name is under way.
     ///
-    /// This is decided here, since a rank may be done with a sample of which others still read
-    /// their share, and all ranks must come to P under one name.
+    /// This is decided here, since all ranks must come to P under one name, and a rank that is
+    /// done with a claim can read no more under it. A rank whose word is still on its way is not
+    /// known of: the new sample then fails, and the others do not.
     pub(crate) fn begin(&mut self, claim: &ClaimId) -> Option<RequestId> {
         if self.requests.contains_key(&claim.request) {
             return None;
         }
         let samples = self.leases.entry(claim.lease.clone()).or_default();
-        let well = |load: &&Load| load.failure.is_none() && !load.released;
-        let sample = samples.iter().filter_map(|name| self.requests.get(name)).find(well);
+        let whole = |load: &&Load| !load.has_ended && load.failure.is_none() && !load.released;
+        let sample = samples.iter().filter_map(|name| self.requests.get(name)).find(whole);
         let shared = sample.map_or(&claim.request, |load| &load.shared).clone();
         samples.insert(claim.request.clone());
         let (claim, open, name) = (claim.clone(), self.ranks.clone(), shared.clone());
-        let load = Load { claim, shared, open, failure: None, released: false, blocks: None };
+        let load = Load {
+            claim,
+            shared,
+            open,
+            failure: None,
+            has_ended: false,
+            released: false,
+            blocks: None,
+        };
         self.requests.insert(load.claim.request.clone(), load);
         Some(name)
     }
@@ -148,6 +159,7 @@ impl Loads {
         if load.claim != *claim || !load.open.remove(&rank) {
             return Vote::Stray;
         }
+        load.has_ended |= how != Ended::Nothing;
         let first = load.failure.is_none() && !load.released;
         match how {
             Ended::Failed(failure) if first => load.failure = Some(failure),

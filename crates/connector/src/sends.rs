@@ -194,7 +194,7 @@ fn serve(
         Request::Claim { rank, readers } => held.claim(claim, agent, *rank, readers, desk),
         Request::Renew => held.renew(claim, agent, desk),
         Request::Done => held.done(claim, agent, desk),
-        Request::Release => held.release(claim, desk),
+        Request::Release => held.release(claim, agent, desk),
         Request::Check { number } => held.check(claim, agent, *number),
     }
 }

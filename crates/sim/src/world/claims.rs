@@ -1,6 +1,6 @@
 //! What the workers of D have claimed, as they say it themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use connector::message::{Answer, Body, Message, Request};
 use connector::{AgentEpoch, ClaimId, LeaseId};
@@ -11,6 +11,9 @@ use super::events::Who;
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     open: BTreeMap<(Who, AgentEpoch, LeaseId), ClaimId>,
+    /// Of each engine, those that have ended at one of its ranks: a sample that comes then has to
+    /// have a claim of its own, also where another rank still reads.
+    ended: BTreeSet<(usize, ClaimId)>,
 }
 
 impl Claims {
@@ -20,7 +23,9 @@ impl Claims {
         let place = (who, *to, claim.lease.clone());
         match body {
             Body::Request(Request::Claim { readers, .. }) if !readers.is_empty() => {
-                let other = self.open.insert(place, claim.clone()).filter(|open| open != claim);
+                let other = self.open.insert(place, claim.clone()).filter(|open| {
+                    open != claim && !self.ended.contains(&(who.engine, open.clone()))
+                });
                 other.map(|other| format!("{who:?} claims {claim:?} and has {}", other.request))
             }
             Body::Request(Request::Done | Request::Release) => {
@@ -39,6 +44,7 @@ impl Claims {
     }
 
     fn end(&mut self, place: (Who, AgentEpoch, LeaseId), claim: &ClaimId) {
+        self.ended.insert((place.0.engine, claim.clone()));
         if self.open.get(&place) == Some(claim) {
             self.open.remove(&place);
         }

@@ -163,10 +163,10 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
         """As above."""
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        return self._worker.results(finished_req_ids)
+        return self._worker.results()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        results = self._worker.results(finished_req_ids)
+        results = self._worker.results()
         return results.finished_sending or None, results.finished_recving or None
 
     def build_connector_worker_meta(self) -> Words | None:

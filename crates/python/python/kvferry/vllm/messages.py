@@ -22,6 +22,8 @@ class Step(KVConnectorMetadata):
     """Requests that vLLM parks until every worker has said that they are here."""
     refused: tuple[str, ...] = ()
     """Requests that vLLM parks although they have failed already."""
+    unheard: tuple[str, ...] = ()
+    """Requests that vLLM does not wait for, whatever the workers say of them yet."""
 
 
 @dataclass

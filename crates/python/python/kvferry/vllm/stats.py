@@ -27,6 +27,7 @@ COUNTS = {
     "params_refused": "Requests whose kv_transfer_params could not be used",
     "computed_here": "Requests that this engine computed itself after their hand-off had failed",
     "already_here": "Requests of which the prefix cache had everything",
+    "declined": "Requests that vLLM loaded from elsewhere or computed without looking at caches",
 }
 SERIES = {
     "bytes": "Bytes that a rank received for one request",

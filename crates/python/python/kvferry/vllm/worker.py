@@ -44,6 +44,7 @@ class WorkerHalf:
         self._votes = KVConnectorTransferResults()
         self._awaited: set[str] = set()
         self._ended: dict[str, Report] = {}
+        self._unheard: set[str] = set()
         self._words: bytes | None = None
         self.stats = Stats()
 
@@ -108,16 +109,17 @@ class WorkerHalf:
         for request in step.refused:
             self._votes.finished_recving.add(request)
             self._votes.failed_recving.add(request)
+        for request in step.unheard:
+            if self._ended.pop(request, None) is None:
+                self._unheard.add(request)
 
-    def results(self, finished: set[str]) -> KVConnectorTransferResults:
+    def results(self) -> KVConnectorTransferResults:
         """What has ended since the last step."""
         if self._worker is not None:
             reports, words = self._worker.reports()
             for report in reports:
                 self._hear(report)
             self._words = words
-        for request in finished:
-            self._ended.pop(request, None)
         votes, self._votes = self._votes, KVConnectorTransferResults()
         return votes
 
@@ -139,6 +141,8 @@ class WorkerHalf:
         if report.request in self._awaited:
             self._awaited.discard(report.request)
             self._vote(report)
+        elif report.request in self._unheard:
+            self._unheard.discard(report.request)
         else:
             # vLLM has given it no blocks yet, and may never do so.
             self._ended[report.request] = report

@@ -1,0 +1,183 @@
+"""A load that fails ends in an error or in a computation from the start, never in another text."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake.engine import Engine, play, rest
+from fake.model import HYBRID
+from fake.pair import decode, hand_off, prefill, prompt
+from fake.request import Request
+from vllm.v1.request import RequestStatus
+
+Start = Callable[..., Engine]
+
+
+@pytest.fixture(params=["fail", "recompute"])
+def policy(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def ends(request: Request, policy: str) -> None:
+    if policy == "recompute":
+        assert request.is_right
+    else:
+        assert (request.status, request.output) == (RequestStatus.FINISHED_ERROR, [])
+
+
+def engines(start: Start, policy: str, **of_p: Any) -> tuple[Engine, Engine]:
+    p = start(HYBRID, "kv_producer", caching=False, extra=of_p)
+    return p, start(HYBRID, "kv_consumer", policy=policy)
+
+
+def test_the_lease_has_expired(policy: str, start: Start) -> None:
+    """P's blocks are reused meanwhile."""
+    p, d = engines(start, policy, lease_seconds=0.1)
+    first = prefill(p, prompt(70))
+    play(p, until=lambda: p.pool.is_whole, seconds=3)
+    prefill(p, prompt(90, seed=1))
+    request = decode(d, first, prompt(70))
+    play(p, d, until=lambda: request.is_over)
+    ends(request, policy)
+    rest(p, d)
+    assert d.counts["failed"] == d.counts["failed_retry"] == 1
+    assert "received" not in d.counts
+    assert p.counts == {"leases_over": 2}
+
+
+def test_p_is_gone(policy: str, start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    p, d = engines(start, policy)
+    first = prefill(p, prompt(70))
+    p.close()
+    begun = time.monotonic()
+    request = decode(d, first, prompt(70))
+    play(d, until=lambda: request.is_over)
+    ends(request, policy)
+    assert time.monotonic() - begun < 5
+    rest(d)
+    assert d.counts["failed"] == d.counts["failed_peer_lost"] == 1
+    assert f"port {first.params['remote_port']}" in caplog.text or (
+        f":{first.params['remote_port']}" in caplog.text
+    )
+
+
+def test_p_is_gone_and_another_is_there(start: Start) -> None:
+    p, d = engines(start, "fail")
+    first = prefill(p, prompt(70))
+    p.close()
+    lost = decode(d, first, prompt(70))
+    other = start(HYBRID, "kv_producer", engine_id="other")
+    request = hand_off(other, d, prompt(70))
+    play(other, d, until=lambda: lost.is_over)
+    assert request.is_right
+    rest(other, d)
+
+
+def test_the_parameters_of_another_request(policy: str, start: Start) -> None:
+    """A router that mixes up two prompts of one length."""
+    p, d = engines(start, policy)
+    for number in range(10):
+        one, other = prompt(70, seed=number), prompt(70, seed=-1 - number)
+        mixed = [decode(d, prefill(p, one), other), decode(d, prefill(p, other), one)]
+        play(p, d, until=lambda: all(request.is_over for request in mixed))
+        for request in mixed:
+            ends(request, policy)
+        rest(p, d)
+    assert d.counts["failed"] == d.counts["failed_protocol"] == 20
+    assert "received" not in d.counts
+
+
+@pytest.mark.parametrize("shorter", [1, 20])
+def test_the_parameters_of_a_longer_prompt(shorter: int, policy: str, start: Start) -> None:
+    """P says that it has more tokens than the whole prompt, or than all but its last one."""
+    p, d = engines(start, policy)
+    request = decode(d, prefill(p, prompt(70)), prompt(70)[:-shorter])
+    play(p, d, until=lambda: request.is_over)
+    if shorter == 1:
+        # The same tokens, all of which P has: D still computes the last one itself.
+        assert request.is_right and request.loads == [68]
+    else:
+        ends(request, policy)
+        assert d.counts["params_refused"] == 1
+
+
+@pytest.mark.parametrize("what", ["lora", "salt", "image", "model"])
+def test_whatever_decides_the_kv_is_compared(what: str, policy: str, start: Start) -> None:
+    served = {"served": "another"} if what == "model" else {}
+    p = start(HYBRID, "kv_producer")
+    d = start(HYBRID, "kv_consumer", policy=policy, caching=False, **served)
+    more: dict[str, Any] = {
+        "lora": {"lora_request": type("Lora", (), {"lora_name": "adapter"})},
+        "salt": {"cache_salt": "tenant"},
+        "image": {"mm_features": [type("Feature", (), {"identifier": "sha of an image"})]},
+    }.get(what, {})
+    request = decode(d, prefill(p, prompt(70)), prompt(70), **more)
+    play(p, d, until=lambda: request.is_over)
+    ends(request, policy)
+    assert d.counts["failed"] == 1 and "received" not in d.counts
+    if more:
+        alike = decode(d, prefill(p, prompt(71), **more), prompt(71), **more)
+        play(p, d, until=lambda: alike.is_over)
+        assert alike.is_right and alike.loads == [70]
+
+
+FIELDS = [
+    "remote_engine_id",
+    "remote_request_id",
+    "remote_host",
+    "remote_port",
+    "tp_size",
+    "remote_num_tokens",
+    "kvferry",
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_r102_a_missing_field_is_named(
+    field: str, policy: str, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Parameters that a router has cut were taken for a request without any."""
+    p, d = engines(start, policy)
+    first = prefill(p, prompt(70))
+    del first.params[field]
+    with caplog.at_level(logging.WARNING):
+        request = decode(d, first, prompt(70))
+    play(d, until=lambda: request.is_over)
+    ends(request, policy)
+    rest(d)
+    assert f"`{field}`" in caplog.text and request.request_id in caplog.text
+    expected = {"params_refused": 1}
+    assert d.counts == expected | ({"computed_here": 1} if policy == "recompute" else {})
+
+
+def test_push_is_refused_by_name(policy: str, start: Start, caplog: Any) -> None:
+    p, d = engines(start, policy)
+    first = prefill(p, prompt(70))
+    first.params["transfer_mode"] = "push"
+    request = decode(d, first, prompt(70))
+    play(d, until=lambda: request.is_over)
+    ends(request, policy)
+    assert "`transfer_mode`" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"do_remote_prefill": True},
+        {"do_remote_prefill": True, "kvferry": []},
+        {"do_remote_prefill": True, "kvferry": {"version": 2}},
+        {"do_remote_prefill": 1, "remote_port": float("nan")},
+        {"do_remote_prefill": True, "remote_port": {1, 2}},
+        {"do_remote_prefill": True, 3: object()},
+    ],
+)
+def test_nonsense_costs_its_request_only(params: Any, start: Start) -> None:
+    p, d = engines(start, "fail")
+    other = decode(d, prefill(p, prompt(71)), prompt(71))
+    request = decode(d, type("First", (), {"params": params}), prompt(70))
+    play(p, d, until=lambda: request.is_over and other.is_over)
+    rest(p, d)
+    ends(request, "fail")
+    assert other.is_right

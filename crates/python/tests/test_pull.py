@@ -26,7 +26,8 @@ MODELS = {
 
 
 def pair(start: Start, model: Model, **more: object) -> tuple[Engine, Inspected]:
-    p, d = start(model, "kv_producer"), Inspected(model, "kv_consumer", **more)
+    p = start(model, "kv_producer")
+    d = Inspected(model, "kv_consumer", source_block=model.block, **more)
     return p, d
 
 

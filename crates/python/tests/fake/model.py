@@ -29,6 +29,7 @@ class Model:
     kernel: int | None = None
     """Tokens of the blocks that kernels work on, if they cut up those of the pool."""
     state_bytes: int = 384
+    """Of all ranks together."""
     is_cpu: bool = False
     name: str = "toy"
     max_len: int = 1 << 12
@@ -92,6 +93,7 @@ class Rank:
         self.head = 0 if latent else self.rank * model.heads // self.ways
         self.content = model.head_size * (1 if latent else 2)
         self.page = self.own * model.block * self.content * 4
+        self.state_size = model.state_bytes // self.ways
         self.slots = max(count for _, count in model.groups)
         self.storage = Storage(self.slots * model.blocks * self.page)
         self.storage.bytes[:] = 0xC5
@@ -109,7 +111,7 @@ class Rank:
     def _tensor(self, rule: Rule, slot: int) -> Tensor:
         model, (offset, stride) = self.model, self._place(slot)
         if isinstance(rule, State):
-            size = model.state_bytes
+            size = self.state_size
             return Tensor(
                 self.storage, INT8, (model.blocks, 1, 1, size), (stride, size, size, 1), offset
             )
@@ -139,7 +141,7 @@ class Rank:
         return digests[:, None, None] * np.uint32(2654435761) + salt
 
     def state(self, layer: int, digest: np.uint32) -> np.ndarray:
-        place = np.arange(self.model.state_bytes, dtype=np.uint32)
+        place = np.arange(self.state_size, dtype=np.uint32)
         salt = np.uint32((int(digest) * 31 + layer * 131 + self.rank * 17 + 1) % (1 << 32))
         return ((salt + place * np.uint32(7)) >> np.uint32(3)).astype(np.uint8)
 
@@ -153,8 +155,8 @@ class Rank:
 
 def spec_of(rule: Rule, model: Model, rank: Rank) -> specs.KVCacheSpec:
     if isinstance(rule, State):
-        half = model.state_bytes // 3
-        shapes = ((half,), (model.state_bytes - half,))
+        part = rank.state_size // 3
+        shapes = ((part,), (rank.state_size - part,))
         block = model.block if rule.aligned else model.max_len
         mode = "align" if rule.aligned else "none"
         return specs.MambaSpec(block, shapes, (INT8, INT8), mamba_cache_mode=mode)

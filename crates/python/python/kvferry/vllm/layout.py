@@ -180,7 +180,8 @@ def content_of(spec: AttentionSpec, content: int) -> list[tuple[str, int]]:
 def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> str | None:
     """How the inside of a page is packed, where its shape does not say it.
 
-    vLLM's CPU attention keeps keys as its matrix unit wants them, which depends on the machine.
+    vLLM's CPU attention keeps keys as its matrix unit wants them, which depends on the machine
+    and on the tokens that a block has.
     """
     if not (cache.is_cpu and current_platform.is_cpu()):
         return None
@@ -191,7 +192,7 @@ def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> 
     except (ImportError, TypeError):
         # Another vLLM: equal machines pack equally.
         isa = platform.machine()
-    return f"CPU_ATTN/{isa}"
+    return f"CPU_ATTN/{isa}/blocks of {cache.shape[2]} tokens"
 
 
 __all__ = ["Builder", "Placed", "dtype_of"]

@@ -83,7 +83,7 @@ class SchedulerHalf:
                 f"KvferryConnector must stand before others whose workers are introduced"
             )
         ranks = sorted(workers, key=lambda worker: worker.rank)
-        if ranks == self._workers:
+        if not ranks or ranks == self._workers:
             # They woke up, and what is under way goes on under the same names.
             return
         if [worker.rank for worker in ranks] != list(range(len(ranks))):
@@ -175,9 +175,21 @@ class SchedulerHalf:
             else:
                 self._read(name, blocks.get_block_ids(), load.resume_at, load.resume_at - external)
         else:
-            self.stats.count(_without(load))
+            self._do_without(load)
             self._drop(name, load)
         load.stage = Stage.SETTLED
+
+    def _do_without(self, load: Load) -> None:
+        if load.stage is Stage.FAILED:
+            self.stats.count("computed_here")
+        elif load.tokens == 0:
+            self.stats.count("already_here")
+        else:
+            self.stats.count("declined")
+            logger.warning_once(
+                "vLLM does not want what a prefill engine has of a request: another connector "
+                "loads it, or it must not read caches. The prefill was for nothing."
+            )
 
     def _drop(self, name: str, load: Load) -> None:
         """vLLM does not wait for the workers."""
@@ -212,8 +224,12 @@ class SchedulerHalf:
             self.scheduler.hear(rank, said)
         for outcome in self.scheduler.outcomes():
             load = self._loads.get(outcome.request)
-            if outcome.what == "failed" and load is not None and load.stage is Stage.CLAIMED:
+            if outcome.what != "failed" or load is None:
+                continue
+            if load.stage is Stage.CLAIMED:
                 load.stage = Stage.FAILED
+            elif self._manner.computes_failed:
+                self.stats.count("computed_here")
 
     # A request goes.
 
@@ -249,10 +265,3 @@ class SchedulerHalf:
         except KvferryError as why:
             logger.error("Request %s cannot be handed off: %s", request.request_id, why)
             return False, None
-
-
-def _without(load: Load) -> str:
-    """Why a request is computed here, by the name of its counter."""
-    if load.stage is Stage.FAILED:
-        return "computed_here"
-    return "declined" if load.tokens > 0 else "already_here"

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-_DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32"}
+    from kvferry._kvferry import DType
+
+_DTYPES: "dict[str, DType]" = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32"}
 
 
 @dataclass
@@ -50,7 +52,7 @@ def shard_of(vllm_config: "VllmConfig") -> Shard:
     return Shard(parallel.rank % ways, ways, heads)
 
 
-def dtype_of(vllm_config: "VllmConfig") -> str:
+def dtype_of(vllm_config: "VllmConfig") -> "DType":
     """Element type of the KV cache."""
     cache = vllm_config.cache_config.cache_dtype
     if cache.startswith("fp8"):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
+    from kvferry._kvferry import Part
+
 # Under vLLM's own name: its log settings know no other.
 logger = init_logger(f"vllm.{__name__}")
 
@@ -74,7 +76,7 @@ class WorkerHalf:
             logger.info("kvferry: rank %d hands off at %s port %d", ranks.rank, *address)
         self._presence = Presence(epoch, ranks.rank, address)
 
-    def _part(self) -> str:
+    def _part(self) -> "Part":
         config = self._vllm_config.kv_transfer_config
         if config.is_kv_producer and config.is_kv_consumer:
             return "both"
@@ -99,6 +101,7 @@ class WorkerHalf:
 
     def follow(self, step: Step) -> None:
         if step.orders is not None:
+            assert self._worker is not None, "vLLM schedules before the caches are registered"
             self._worker.follow(step.orders)
         for request in step.awaited:
             report = self._ended.pop(request, None)
@@ -125,7 +128,9 @@ class WorkerHalf:
 
     def words(self) -> Words | None:
         words, self._words = self._words, None
-        return None if words is None else Words([(self._presence.rank, words)])
+        if words is None or self._presence is None:
+            return None
+        return Words([(self._presence.rank, words)])
 
     def _hear(self, report: Report) -> None:
         if report.what == "freed":

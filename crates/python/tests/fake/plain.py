@@ -41,3 +41,16 @@ def engine(name: str, memory: np.ndarray, rank: int = 0, ways: int = 1, **more: 
 
 def digest(tokens: int, seed: int = 0) -> kvferry.PromptDigest:
     return kvferry.prompt_digest([seed] * tokens, model=MODEL)
+
+
+class Pair:
+    """A prefill and a decode engine whose memory is known."""
+
+    def __init__(self, **more: Any) -> None:
+        self.source, self.target = cache(), cache()
+        self.source[:] = np.random.default_rng(0).random(self.source.shape)
+        self.p = kvferry.Prefill(kvferry.Config(**more), engine("p", self.source))
+        self.d = kvferry.Decode(kvferry.Config(), engine("d", self.target))
+
+    def offer(self, name: str = "a", tokens: int = 20) -> dict[str, Any]:
+        return self.p.offer(name, digest(tokens), [(0, [7, 3])])

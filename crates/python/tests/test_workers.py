@@ -183,8 +183,8 @@ def test_freed_lets_others_run() -> None:
     assert len(inside) > 5, "another thread stood still"
 
 
-def test_withdraw_lets_others_run(relay: Callable[[int], Relay]) -> None:
-    """It tells P that its blocks are not wanted, which this relay has to carry."""
+def test_withdraw_ends_what_is_under_way() -> None:
+    """Also at P, which is told at once; after that, all is as it was."""
     p, d = Ranks("p", "prefill"), Ranks("d", "decode")
     params = p.scheduler.finish("a", digest(20), [(0, [7, 3])])
     d.scheduler.fetch("b", params, digest(20))

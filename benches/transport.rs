@@ -1,12 +1,13 @@
 //! How fast the TCP provider moves scattered blocks, beside plain sockets in the same run.
 //!
-//! `cargo bench -p benches --bench transport` prints two tables and one latency:
+//! `cargo bench -p benches --bench transport` prints three tables and one latency:
 //!
 //! * **W1**, 10 regions, 165 of 400 blocks of 128 KiB each, and **W3**, 64 regions, 128 of 1024
 //!   blocks of 4 KiB each, with random ids on both sides. *Plain* is a pair of threads a
 //!   stream that write and read the same blocks with vectored calls of up to 1024 pieces, with
 //!   no request, no header and no check: what the kernel can do. The variants take turns, so
 //!   that a busy machine slows all of them.
+//! * **W1 under TLS**, the same blocks with and without.
 //! * **W4**, the time from `submit` to the completion of one block of 4 KiB, by criterion.
 //!
 //! Targets are poisoned before every round, and all bytes are compared after the first and the
@@ -14,6 +15,8 @@
 
 #![allow(clippy::print_stdout, reason = "a bench is there to print")]
 
+#[path = "transport/certificate.rs"]
+mod certificate;
 #[path = "transport/latency.rs"]
 mod latency;
 #[path = "transport/ours.rs"]
@@ -59,7 +62,15 @@ fn compare(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
     for streams in [1, 2, 4] {
         movers.push(Box::new(Plain::new(workload, &pools, streams)?));
     }
-    movers.push(Box::new(Ours::new(workload)?));
+    movers.push(Box::new(Ours::new(workload, None)?));
+    table::compare(name, workload, &mut movers, rounds)
+}
+
+/// What encryption costs: both ways of this crate, by turns.
+fn encrypt(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
+    let plain = Box::new(Ours::new(workload, None)?);
+    let sealed = Box::new(Ours::new(workload, Some(certificate::tls()?))?);
+    let mut movers: Vec<Box<dyn Mover>> = vec![plain, sealed];
     table::compare(name, workload, &mut movers, rounds)
 }
 
@@ -68,6 +79,7 @@ fn main() -> Fallible<()> {
     let rounds = if std::env::args().any(|arg| arg == "--bench") { 15 } else { 1 };
     compare("W1", &W1, rounds)?;
     compare("W3", &W3, rounds)?;
+    encrypt("W1 under TLS", &W1, rounds)?;
     let mut criterion = Criterion::default().configure_from_args();
     latency::bench(&mut criterion)?;
     criterion.final_summary();

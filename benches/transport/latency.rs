@@ -13,7 +13,7 @@ const W4: Workload = Workload { regions: 1, pool: 64, moved: 1, block: 4096 };
 /// From `submit` until the completion has been polled by a thread that slept; and what the
 /// kernel takes for a request and its answer between two threads.
 pub fn bench(criterion: &mut Criterion) -> Fallible<()> {
-    let mut ours = Ours::new(&W4)?;
+    let mut ours = Ours::new(&W4, None)?;
     // The connection is made before anything is timed.
     ours.read()?;
     time(criterion, "W4: one block of 4 KiB, ours", || ours.read())?;

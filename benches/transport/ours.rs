@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use strided::{BlockCopy, Blocks, Pattern, Region, RegionId};
 use transport::memory::HostMemory;
+use transport::session::{Tls, Trust};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
     AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
@@ -29,24 +30,26 @@ pub struct Ours {
     moves: Vec<(usize, usize)>,
     block: usize,
     next: u64,
+    name: &'static str,
 }
 
 impl Ours {
-    pub fn new(workload: &Workload) -> Fallible<Self> {
+    pub fn new(workload: &Workload, tls: Option<Arc<Tls>>) -> Fallible<Self> {
+        let name = if tls.is_some() { "ours, TLS" } else { "ours" };
         let from = Arc::new(HostMemory::new(workload.pool_bytes())?);
         let to = Arc::new(HostMemory::new(workload.pool_bytes())?);
         for (index, place) in from.words().iter().enumerate() {
             place.store(word(index), Ordering::Relaxed);
         }
-        let mut source = endpoint(AgentId(1))?;
-        let mut reader = endpoint(READER)?;
+        let mut source = endpoint(AgentId(1), tls.clone())?;
+        let mut reader = endpoint(READER, tls)?;
         source.register(from, &regions(workload))?;
         reader.register(Arc::clone(&to) as Arc<dyn Memory>, &regions(workload))?;
         let copies = copies(workload)?;
         source.grant(READER, TOKEN, copies.iter().map(|copy| copy.source().clone()).collect())?;
         let peer = reader.connect(&source.card())?;
         let (moves, block) = (workload.moves(), workload.block);
-        Ok(Self { source, reader, peer, target: to, copies, moves, block, next: 0 })
+        Ok(Self { source, reader, peer, target: to, copies, moves, block, next: 0, name })
     }
 
     /// Reads all blocks, asleep until they are there.
@@ -76,7 +79,7 @@ impl Ours {
 
 impl Mover for Ours {
     fn name(&self) -> String {
-        "ours".to_owned()
+        self.name.to_owned()
     }
 
     fn poison(&mut self) {
@@ -105,9 +108,10 @@ impl Mover for Ours {
     }
 }
 
-fn endpoint(agent: AgentId) -> Fallible<TcpEndpoint> {
+fn endpoint(agent: AgentId, tls: Option<Arc<Tls>>) -> Fallible<TcpEndpoint> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Ok(TcpEndpoint::bind(TcpConfig::new(agent, 0, listen))?)
+    let trust = Trust { secret: None, tls };
+    Ok(TcpEndpoint::bind(TcpConfig { trust, ..TcpConfig::new(agent, 0, listen) })?)
 }
 
 fn regions(workload: &Workload) -> Vec<BoundRegion> {

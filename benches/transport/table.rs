@@ -78,6 +78,7 @@ fn print(name: &str, workload: &Workload, movers: &[Box<dyn Mover>], times: &mut
     }
     if let Some((ours, plain)) = speeds.split_last() {
         let best = plain.iter().copied().fold(0.0, f64::max);
-        println!("\nours / best plain: {:.2}", ours / best);
+        let name = movers.last().map(|mover| mover.name()).unwrap_or_default();
+        println!("\n{name} / best of the others: {:.2}", ours / best);
     }
 }

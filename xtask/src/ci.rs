@@ -67,17 +67,21 @@ fn run_stage(stage: Stage, workspace: &Workspace, tally: &mut Option<Tally>) -> 
     anstream::println!("{BOLD}── {stage}{BOLD:#}");
     match stage.run(workspace) {
         Ok(counted) => {
-            *tally = counted.or(*tally);
+            add(tally, counted);
             true
         }
         Err(error) => {
             if let Error::Tests(counted) = error {
-                *tally = Some(counted);
+                add(tally, Some(counted));
             }
             anstream::println!("{BAD}{stage} failed:{BAD:#} {error}");
             false
         }
     }
+}
+
+fn add(tally: &mut Option<Tally>, counted: Option<Tally>) {
+    *tally = tally.iter().copied().chain(counted).reduce(Tally::plus);
 }
 
 fn print_table(rows: &[Row]) {

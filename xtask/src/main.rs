@@ -8,6 +8,7 @@ mod doc_commands;
 mod error;
 mod exec;
 mod fuzz;
+mod python;
 mod sim;
 mod stage;
 mod tests_stage;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::chaos::ChaosArgs;
 use crate::error::Error;
+use crate::python::WheelArgs;
 use crate::sim::SimArgs;
 use crate::stage::Stage;
 use crate::workspace::Workspace;
@@ -41,6 +43,8 @@ enum Task {
     Clippy,
     /// Unit, integration and doc tests
     Test,
+    /// Build the wheel into an environment of its own and run its tests (needs Python 3.10)
+    Python,
     /// API documentation, where a warning is an error
     Docs,
     /// The rules of the house that no compiler knows
@@ -53,6 +57,8 @@ enum Task {
     Fuzz(FuzzArgs),
     /// Play simulated worlds, from where the last run stopped; not a stage of ci
     Sim(SimArgs),
+    /// Build the wheel that is given to others
+    Wheel(WheelArgs),
     /// Kill, stop and cut off real processes, for longer than the test stage does
     Chaos(ChaosArgs),
 }
@@ -96,6 +102,7 @@ impl Task {
         match self {
             Self::Fuzz(args) => fuzz::run(&args, workspace).map(|()| true),
             Self::Sim(args) => sim::run(&args, workspace).map(|()| true),
+            Self::Wheel(args) => python::wheel(&args, workspace).map(|()| true),
             Self::Chaos(args) => chaos::run(&args, workspace).map(|()| true),
             Self::Ci(args) => Ok(ci::run(&args, workspace)),
             stage => Ok(ci::run(&stage.alone(), workspace)),
@@ -105,12 +112,13 @@ impl Task {
     /// A stage alone is a `ci` with only that stage.
     fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(_) | Self::Fuzz(_) | Self::Chaos(_) | Self::Sim(_) => {
+            Self::Ci(_) | Self::Fuzz(_) | Self::Chaos(_) | Self::Sim(_) | Self::Wheel(_) => {
                 return CiArgs::default();
             }
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,
+            Self::Python => Stage::Python,
             Self::Docs => Stage::Docs,
             Self::Tidy => Stage::Tidy,
             Self::DocCommands => Stage::DocCommands,

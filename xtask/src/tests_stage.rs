@@ -28,14 +28,7 @@ pub fn run(workspace: &Workspace) -> Result<Tally, Error> {
     let outcome = run_unit_tests(workspace, &mut tally)
         .and_then(|()| tally.must_have_run())
         .and_then(|()| run_doc_tests(workspace, &mut tally));
-    judge(outcome, tally)
-}
-
-fn judge(outcome: Result<(), Error>, tally: Tally) -> Result<Tally, Error> {
-    match outcome {
-        Err(_) if tally.failed > 0 => Err(Error::Tests(tally)),
-        other => other.map(|()| tally),
-    }
+    tally.judge(outcome)
 }
 
 fn run_unit_tests(workspace: &Workspace, tally: &mut Tally) -> Result<(), Error> {
@@ -59,12 +52,33 @@ fn run_doc_tests(workspace: &Workspace, tally: &mut Tally) -> Result<(), Error> 
     exec::watch(command, Output::Stdout, |line| tally.add(line, CARGO))
 }
 
-/// How the summary lines of the two runners begin. Only the runner's own are looked for: nextest
+/// How the summary lines of the runners begin. Only the runner's own are looked for: nextest
 /// shows what a failed test printed, and that ends with a line in the format of cargo.
 const NEXTEST: &str = "Summary [";
 const CARGO: &str = "test result: ";
 
 impl Tally {
+    /// What a run of tests came to: a failed test says more than the runner's exit status.
+    pub fn judge(self, outcome: Result<(), Error>) -> Result<Self, Error> {
+        match outcome {
+            Err(_) if self.failed > 0 => Err(Error::Tests(self)),
+            other => other.and_then(|()| self.must_have_run()).map(|()| self),
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    }
+
+    /// Adds what pytest's last line says: "3 failed, 41 passed, 2 skipped in 1.20s".
+    pub fn add_pytest(&mut self, line: &str) {
+        let (counts, time) = line.rsplit_once(" in ").unwrap_or_default();
+        if time.ends_with('s') && counts.starts_with(|first: char| first.is_ascii_digit()) {
+            self.add_counts(counts);
+        }
+    }
+
     /// A runner that finds no test is content; we are not.
     fn must_have_run(self) -> Result<(), Error> {
         match self {
@@ -88,7 +102,7 @@ impl Tally {
             let Ok(count) = pair[0].parse::<u64>() else { continue };
             match pair[1] {
                 "passed" => self.passed += count,
-                "failed" | "timed" | "exec" => self.failed += count,
+                "failed" | "timed" | "exec" | "error" | "errors" => self.failed += count,
                 _ => {}
             }
         }
@@ -131,6 +145,18 @@ mod tests {
     }
 
     #[test]
+    fn the_summary_of_pytest_is_counted() {
+        let mut tally = Tally::default();
+        for line in [
+            "FAILED tests/test_handoff.py::test_bytes - assert 3 passed in 4s",
+            "2 failed, 41 passed, 3 skipped, 1 error in 12.34s",
+        ] {
+            tally.add_pytest(line);
+        }
+        assert_eq!((tally.passed, tally.failed), (41, 3));
+    }
+
+    #[test]
     fn a_run_without_tests_is_a_failure() {
         let tally = |passed, failed| Tally { passed, failed };
         assert!(matches!(tally(0, 0).must_have_run(), Err(Error::NoTests)));
@@ -145,10 +171,10 @@ mod tests {
     #[test]
     fn the_tests_that_failed_are_told_before_all_else() {
         let tally = Tally { passed: 3, failed: 1 };
-        assert!(matches!(judge(Err(Error::Tidy(1)), tally), Err(Error::Tests(_))));
-        let none = judge(Err(Error::NoTests), Tally::default());
+        assert!(matches!(tally.judge(Err(Error::Tidy(1))), Err(Error::Tests(_))));
+        let none = Tally::default().judge(Err(Error::NoTests));
         assert!(matches!(none, Err(Error::NoTests)));
-        assert_eq!(judge(Ok(()), Tally { passed: 3, failed: 0 }).unwrap().passed, 3);
+        assert_eq!(Tally { passed: 3, failed: 0 }.judge(Ok(())).unwrap().passed, 3);
     }
 
     #[test]

@@ -97,6 +97,15 @@ impl Claim {
         self.readers.insert(rank, Reader::Reading(agent, token));
     }
 
+    /// Whether the blocks were intact until now, or until this reader was done.
+    pub(crate) fn is_intact_for(&self, agent: AgentEpoch) -> bool {
+        self.readers.values().any(|reader| match reader {
+            Reader::Reading(a, _) => *a == agent && self.lives(),
+            Reader::Done(a) => *a == agent,
+            Reader::Expected => false,
+        })
+    }
+
     pub(crate) fn done(&mut self, agent: AgentEpoch) -> Notice {
         let lives = self.lives();
         let mut readers = self.readers.values_mut();

@@ -72,12 +72,16 @@ impl Fetches {
 
     fn asked(&mut self, now: Time, asked: Asked, out: &mut Outbox) {
         match asked {
-            Asked::Known(Fetch { claim, prompt, .. }, Acquaintance { sources, .. }) => {
-                self.receives.start(now, Start { claim, prompt, sources }, out);
+            Asked::Known(fetch, Acquaintance { sources, .. }) => {
+                let Fetch { claim, shared, prompt, .. } = fetch;
+                self.receives.start(now, Start { claim, shared, prompt, sources }, out);
+                self.stop(now, out);
             }
             Asked::Failed(claim, failure) => {
                 out.events.push_back(Event::Failed { claim, failure });
             }
+            // Others of the same lease read it.
+            Asked::Ended(claim, _) if self.receives.read_lease(&claim.lease) => {}
             Asked::Ended(claim, Acquaintance { sources, .. }) => {
                 for peer in sources.into_keys() {
                     out.send(peer, &claim, Body::Request(Request::Release));

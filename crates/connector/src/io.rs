@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
 use crate::digest::PromptDigest;
-use crate::ids::{AgentEpoch, ClaimId, LeaseId, Peer, Rank, ReadToken};
+use crate::ids::{AgentEpoch, ClaimId, LeaseId, Peer, Rank, ReadToken, RequestId};
 use crate::message::{Body, Message};
 use crate::params::Address;
 use crate::peers::Acquaintance;
@@ -90,16 +90,31 @@ pub struct Lease {
 pub struct Fetch {
     /// Names the request in everything that follows; never used twice.
     pub claim: ClaimId,
+    /// The request under whose claim it is read: its own, or one of the same lease that was
+    /// fetched before, as [`Scheduler::fetch`](crate::Scheduler::fetch) says to all ranks alike.
+    /// `None` leaves that to the worker, which is right for an engine of one rank.
+    pub shared: Option<RequestId>,
     /// What the blocks must hold.
     pub prompt: PromptDigest,
     /// Where the engine that has them answers.
     pub address: Address,
 }
 
+impl Fetch {
+    /// What P is told of a request that nobody here has begun to read.
+    pub(crate) fn claim_at_p(&self) -> ClaimId {
+        match &self.shared {
+            Some(request) => ClaimId { request: request.clone(), ..self.claim.clone() },
+            None => self.claim.clone(),
+        }
+    }
+}
+
 /// A request whose engine is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) claim: ClaimId,
+    pub(crate) shared: Option<RequestId>,
     pub(crate) prompt: PromptDigest,
     /// The ranks of P to speak to, each with the ranks of D that will read it. This rank must
     /// be among them, or the set empty: then nobody will read and that rank of P is told so.

@@ -92,6 +92,15 @@ impl Held {
         }
     }
 
+    /// A reader asks whether what it has read so far counts. It does where the claim lives, and
+    /// where this reader was counted: then it has asked before it was done.
+    pub(crate) fn check(&self, id: &ClaimId, agent: AgentEpoch, number: u64) -> Answer {
+        match self.claims.get(id) {
+            Some(claim) if claim.is_intact_for(agent) => Answer::Intact { number },
+            _ => Answer::Over,
+        }
+    }
+
     pub(crate) fn done(&mut self, id: &ClaimId, agent: AgentEpoch, desk: &mut Desk<'_>) -> Answer {
         let Some(claim) = self.claims.get_mut(id) else { return Answer::Over };
         match claim.done(agent) {

@@ -10,7 +10,9 @@
 //! 4. When D's engine has blocks, the worker reads ([`Input::Read`], [`Action::Read`]) while the
 //!    claim is renewed.
 //! 5. D commits: only where P still kept the blocks then ([`Answer::Alive`](message::Answer))
-//!    do they count ([`Event::Received`]); no clock has a say in that. D's scheduler tells the
+//!    do they count ([`Event::Received`]); no clock has a say in that. Requests of one lease,
+//!    the samples of a prompt, share a claim: those that are not the last to be read ask with
+//!    [`Request::Check`](message::Request::Check), and the claim goes on. D's scheduler tells the
 //!    engine when every worker has received its share ([`Outcome::Received`]).
 //! 6. P frees ([`Event::Freed`], [`Outcome::Freed`]) when no claim lives, the lease is
 //!    satisfied, released or over, and nothing is sent under any of its tokens any more.
@@ -54,7 +56,7 @@
 //!
 //! let now = Time::ZERO;
 //! prefill.handle(now, Input::Lease(Lease { id: lease.clone(), prompt, tables: [].into() }));
-//! let fetch = Fetch { claim: claim.clone(), prompt, address: address.clone() };
+//! let fetch = Fetch { claim: claim.clone(), shared: None, prompt, address: address.clone() };
 //! decode.handle(now, Input::Fetch(fetch));
 //! assert_eq!(decode.poll_action(), Some(Action::Greet { address: address.clone() }));
 //! let sources = BTreeMap::from([(p.agent, BTreeSet::from([Rank(0)]))]);
@@ -114,6 +116,7 @@ mod receive;
 mod receives;
 mod scheduler;
 mod sends;
+mod shared;
 mod timers;
 mod tokens;
 mod worker;

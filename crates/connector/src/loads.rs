@@ -4,7 +4,7 @@ use std::sync::Arc;
 use kv_layout::{BlockTable, Kind, Loaded, restart_at};
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClaimId, Rank, RequestId};
+use crate::ids::{ClaimId, LeaseId, Rank, RequestId};
 use crate::io::Failure;
 
 /// D's side of a scheduler: the requests that its ranks fetch, until every rank has said how it
@@ -13,11 +13,16 @@ use crate::io::Failure;
 pub(crate) struct Loads {
     ranks: BTreeSet<Rank>,
     requests: BTreeMap<RequestId, Load>,
+    /// The requests of each lease, of which there are several where one prompt has several
+    /// samples.
+    leases: BTreeMap<LeaseId, BTreeSet<RequestId>>,
 }
 
 #[derive(Debug)]
 struct Load {
     claim: ClaimId,
+    /// The request under whose claim it is read.
+    shared: RequestId,
     /// Ranks that have not said how it ended.
     open: BTreeSet<Rank>,
     failure: Option<Failure>,
@@ -82,18 +87,38 @@ pub(crate) enum Vote {
 
 impl Loads {
     pub(crate) fn new(ranks: impl Iterator<Item = Rank>) -> Self {
-        Self { ranks: ranks.collect(), requests: BTreeMap::new() }
+        Self { ranks: ranks.collect(), requests: BTreeMap::new(), leases: BTreeMap::new() }
     }
 
-    /// False where a request of this name is under way.
-    pub(crate) fn begin(&mut self, claim: &ClaimId) -> bool {
+    /// Gives the request under whose claim it is to be read: that of another sample of the same
+    /// prompt, where one is under way for which nothing has gone wrong. `None` where a request
+    /// of this name is under way.
+    ///
+    /// This is decided here, since a rank may be done with a sample of which others still read
+    /// their share, and all ranks must come to P under one name.
+    pub(crate) fn begin(&mut self, claim: &ClaimId) -> Option<RequestId> {
         if self.requests.contains_key(&claim.request) {
-            return false;
+            return None;
         }
-        let (claim, open) = (claim.clone(), self.ranks.clone());
-        let load = Load { claim, open, failure: None, released: false, blocks: None };
+        let samples = self.leases.entry(claim.lease.clone()).or_default();
+        let well = |load: &&Load| load.failure.is_none() && !load.released;
+        let sample = samples.iter().filter_map(|name| self.requests.get(name)).find(well);
+        let shared = sample.map_or(&claim.request, |load| &load.shared).clone();
+        samples.insert(claim.request.clone());
+        let (claim, open, name) = (claim.clone(), self.ranks.clone(), shared.clone());
+        let load = Load { claim, shared, open, failure: None, released: false, blocks: None };
         self.requests.insert(load.claim.request.clone(), load);
-        true
+        Some(name)
+    }
+
+    fn forget(&mut self, claim: &ClaimId) {
+        self.requests.remove(&claim.request);
+        if let Some(samples) = self.leases.get_mut(&claim.lease) {
+            samples.remove(&claim.request);
+            if samples.is_empty() {
+                self.leases.remove(&claim.lease);
+            }
+        }
     }
 
     /// The engine has given blocks to a request. Gives its claim if they are to be filled.
@@ -134,7 +159,7 @@ impl Loads {
             return if given_up { Vote::First(claim.clone()) } else { Vote::Counted };
         }
         let sum = load.sum();
-        self.requests.remove(&claim.request);
+        self.forget(claim);
         Vote::Last(claim.request.clone(), sum)
     }
 

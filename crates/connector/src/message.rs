@@ -51,6 +51,12 @@ pub enum Request {
     Done,
     /// Nobody of D will read, or read on.
     Release,
+    /// One of several requests that this reader reads the blocks for has all of them: do they
+    /// still count? The claim goes on for the others.
+    Check {
+        /// Names this question in its answer: it counts for what was read before it was asked.
+        number: u64,
+    },
 }
 
 /// What P answers.
@@ -73,6 +79,11 @@ pub enum Answer {
     Over,
     /// There is no such lease here.
     Unknown,
+    /// The blocks were intact until this was asked, and the claim is as it was.
+    Intact {
+        /// That of the [`Check`](Request::Check).
+        number: u64,
+    },
 }
 
 /// P's answer to a claim, the authority for everything that parameters only hint at.

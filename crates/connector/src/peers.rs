@@ -41,7 +41,7 @@ pub struct Acquaintance {
 enum State {
     Greeting {
         waiting: Vec<Fetch>,
-        /// Requests that have ended while they waited: P has to be told that nobody will read.
+        /// Claims of requests that have ended while they waited: P has to be told that nobody will read.
         /// At most [`MAX_EARLY`], which is as many as P would keep; leases of others run out.
         ended: Vec<ClaimId>,
         /// Times that it could not be greeted, one after the other.
@@ -205,12 +205,9 @@ impl Peers {
     pub(crate) fn abort(&mut self, claim: &ClaimId) -> bool {
         self.engines.values_mut().any(|state| match state {
             State::Greeting { waiting, ended, .. } => {
-                let before = waiting.len();
-                waiting.retain(|fetch| fetch.claim != *claim);
-                let waited = waiting.len() < before;
-                ended.extend(waited.then(|| claim.clone()));
-                ended.truncate(MAX_EARLY);
-                waited
+                let gone: Vec<_> = waiting.extract_if(.., |fetch| fetch.claim == *claim).collect();
+                gone.iter().for_each(|fetch| remember_end(ended, fetch));
+                !gone.is_empty()
             }
             State::Known { .. } | State::Absent { .. } => false,
         })
@@ -292,10 +289,16 @@ impl State {
 
 /// Ends all that wait, and keeps their names to tell P of.
 fn end_all(waiting: &mut Vec<Fetch>, ended: &mut Vec<ClaimId>) -> Vec<ClaimId> {
-    let claims: Vec<_> = waiting.drain(..).map(|fetch| fetch.claim).collect();
-    ended.extend(claims.iter().cloned());
-    ended.truncate(MAX_EARLY);
-    claims
+    waiting.iter().for_each(|fetch| remember_end(ended, fetch));
+    waiting.drain(..).map(|fetch| fetch.claim).collect()
+}
+
+/// Under the name that P would know, once for all that share it.
+fn remember_end(ended: &mut Vec<ClaimId>, fetch: &Fetch) {
+    let claim = fetch.claim_at_p();
+    if ended.len() < MAX_EARLY && !ended.contains(&claim) {
+        ended.push(claim);
+    }
 }
 
 /// Nothing after the first failure, then a second, doubling.

@@ -1,42 +1,74 @@
 use std::collections::BTreeMap;
 
 use crate::bounds::{Bounds, Time};
-use crate::ids::{AgentEpoch, ClaimId, Rank};
+use crate::ids::{AgentEpoch, ClaimId, LeaseId, Rank, RequestId};
 use crate::io::{Event, Failure, Outbox, ReadFailure, Start};
 use crate::message::{Answer, Body, Request};
-use crate::receive::{End, Receive};
+use crate::receive::End;
+use crate::shared::Shared;
 use crate::timers::Timers;
 
-/// D's side: the requests that one worker fetches.
+/// D's side: the requests that one worker fetches, by the claims under which it reads them.
 #[derive(Debug)]
 pub(crate) struct Receives {
     bounds: Bounds,
     rank: Rank,
-    requests: BTreeMap<ClaimId, Receive>,
+    claims: BTreeMap<ClaimId, Shared>,
+    /// The claim of each request.
+    requests: BTreeMap<ClaimId, ClaimId>,
+    /// The claim of each lease that takes more requests.
+    open: BTreeMap<LeaseId, ClaimId>,
     timers: Timers<ClaimId>,
 }
 
 impl Receives {
     pub(crate) fn new(bounds: Bounds, rank: Rank) -> Self {
-        Self { bounds, rank, requests: BTreeMap::new(), timers: Timers::new() }
+        let (claims, requests, open) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { bounds, rank, claims, requests, open, timers: Timers::new() }
     }
 
-    /// Claims at every source, and waits for those that this rank will read.
+    /// Joins a claim of the same lease, or claims at every source and waits for those that this
+    /// rank will read.
     pub(crate) fn start(&mut self, now: Time, start: Start, out: &mut Outbox) {
-        let Start { claim, prompt, sources } = start;
-        for (peer, readers) in &sources {
-            let request = Request::Claim { rank: self.rank, readers: readers.clone() };
-            out.send(*peer, &claim, Body::Request(request));
+        let Start { claim, shared, prompt, sources } = start;
+        let id = self.claim_for(&claim, shared);
+        if !self.claims.contains_key(&id) {
+            for (peer, readers) in &sources {
+                let request = Request::Claim { rank: self.rank, readers: readers.clone() };
+                out.send(*peer, &id, Body::Request(request));
+            }
+            let read = sources.iter().filter(|(_, readers)| !readers.is_empty());
+            let mut peers = read.map(|(peer, _)| *peer).peekable();
+            if peers.peek().is_none() {
+                out.events.push_back(Event::Nothing { claim });
+                return;
+            }
+            let shared = Shared::new(id.clone(), peers, now, &self.bounds);
+            self.claims.insert(id.clone(), shared);
+            self.open.insert(id.lease.clone(), id.clone());
         }
-        let read = sources.iter().filter(|(_, readers)| !readers.is_empty());
-        let mut peers = read.map(|(peer, _)| *peer).peekable();
-        if peers.peek().is_none() {
-            out.events.push_back(Event::Nothing { claim });
-            return;
+        let Some(shared) = self.claims.get_mut(&id).filter(|shared| shared.takes_more()) else {
+            // P was told that nobody reads under it any more, and would say this.
+            return out.events.push_back(Event::Failed { claim, failure: Failure::Over });
+        };
+        self.requests.insert(claim.clone(), id.clone());
+        shared.join(claim, prompt, now, &self.bounds, out);
+        self.settle(&id);
+    }
+
+    /// The claim under which a request is to be read: the one that its scheduler names, so that
+    /// all ranks agree, or else the one that takes more here.
+    fn claim_for(&self, claim: &ClaimId, shared: Option<RequestId>) -> ClaimId {
+        match (shared, self.open.get(&claim.lease)) {
+            (Some(request), _) => ClaimId { request, ..claim.clone() },
+            (None, Some(open)) => open.clone(),
+            (None, None) => claim.clone(),
         }
-        let receive = Receive::new(claim.clone(), prompt, peers, now, &self.bounds);
-        self.requests.insert(claim.clone(), receive);
-        self.settle(&claim);
+    }
+
+    /// Whether P must not be told that nobody reads this lease.
+    pub(crate) fn read_lease(&self, lease: &LeaseId) -> bool {
+        self.open.contains_key(lease)
     }
 
     pub(crate) fn answer(
@@ -47,80 +79,88 @@ impl Receives {
         answer: Answer,
         out: &mut Outbox,
     ) {
-        if let Some(receive) = self.requests.get_mut(claim) {
-            receive.answer(peer, answer, now, &self.bounds, out);
+        if let Some(shared) = self.claims.get_mut(claim) {
+            shared.answer(peer, answer, now, &self.bounds, out);
             self.settle(claim);
         }
     }
 
     /// The engine has blocks for a request; whether it is to be read.
-    pub(crate) fn read(&mut self, claim: &ClaimId) -> bool {
-        self.requests.get_mut(claim).is_some_and(Receive::read)
+    pub(crate) fn read(&mut self, request: &ClaimId) -> bool {
+        let shared = self.requests.get(request).and_then(|claim| self.claims.get_mut(claim));
+        shared.is_some_and(|shared| shared.read(request))
     }
 
     pub(crate) fn reads_ended(
         &mut self,
         now: Time,
-        claim: &ClaimId,
+        request: &ClaimId,
         how: Result<(), ReadFailure>,
         out: &mut Outbox,
     ) {
-        if let Some(receive) = self.requests.get_mut(claim) {
-            receive.reads_ended(how, now, &self.bounds, out);
-            self.settle(claim);
-        }
+        let bounds = self.bounds;
+        self.change(request, |shared| shared.reads_ended(request, how, (now, &bounds), out));
     }
 
     /// The reads of a request have failed, though some still run: P need not wait for these.
-    pub(crate) fn reads_fail(&mut self, claim: &ClaimId, why: ReadFailure, out: &mut Outbox) {
-        if let Some(receive) = self.requests.get_mut(claim) {
-            receive.end(End::Failed(why.into()), out);
+    pub(crate) fn reads_fail(&mut self, request: &ClaimId, why: ReadFailure, out: &mut Outbox) {
+        self.change(request, |shared| shared.end(request, End::Failed(why.into()), out));
+    }
+
+    pub(crate) fn abort(&mut self, request: &ClaimId, out: &mut Outbox) {
+        self.change(request, |shared| shared.end(request, End::Released, out));
+    }
+
+    fn change(&mut self, request: &ClaimId, change: impl FnOnce(&mut Shared)) {
+        let Some(claim) = self.requests.get(request).cloned() else { return };
+        if let Some(shared) = self.claims.get_mut(&claim) {
+            change(shared);
+            self.settle(&claim);
         }
     }
 
-    pub(crate) fn knows(&self, claim: &ClaimId) -> bool {
-        self.requests.contains_key(claim)
+    pub(crate) fn knows(&self, request: &ClaimId) -> bool {
+        self.requests.contains_key(request)
     }
 
     /// Ends everything.
     pub(crate) fn withdraw(&mut self, out: &mut Outbox) {
-        let all: Vec<_> = self.requests.keys().cloned().collect();
-        for claim in all {
-            if let Some(receive) = self.requests.get_mut(&claim) {
-                receive.end(End::Failed(Failure::Withdrawn), out);
-            }
-            self.settle(&claim);
-        }
-    }
-
-    pub(crate) fn abort(&mut self, claim: &ClaimId, out: &mut Outbox) {
-        if let Some(receive) = self.requests.get_mut(claim) {
-            receive.end(End::Released, out);
-            self.settle(claim);
-        }
+        self.claims.values_mut().for_each(|shared| shared.withdraw(out));
+        self.settle_all();
     }
 
     pub(crate) fn peer_lost(&mut self, peer: AgentEpoch, out: &mut Outbox) {
-        self.requests.values_mut().for_each(|receive| receive.peer_lost(peer, out));
-        let all: Vec<_> = self.requests.keys().cloned().collect();
-        all.iter().for_each(|claim| self.settle(claim));
+        let all = self.claims.values_mut();
+        all.for_each(|shared| shared.peer_failed(peer, &Failure::PeerLost, out));
+        self.settle_all();
     }
 
     pub(crate) fn expire(&mut self, now: Time, out: &mut Outbox) {
         while let Some(claim) = self.timers.pop(now) {
-            if let Some(receive) = self.requests.get_mut(&claim) {
-                receive.expire(now, &self.bounds, out);
+            if let Some(shared) = self.claims.get_mut(&claim) {
+                shared.expire(now, &self.bounds, out);
             }
             self.settle(&claim);
         }
     }
 
-    /// After anything happened to a request: forgets it or sets its next moment.
+    fn settle_all(&mut self) {
+        let all: Vec<_> = self.claims.keys().cloned().collect();
+        all.iter().for_each(|claim| self.settle(claim));
+    }
+
+    /// After anything happened to a claim: forgets what has ended and sets its next moment.
     fn settle(&mut self, claim: &ClaimId) {
-        let Some(receive) = self.requests.get(claim) else { return };
-        self.timers.set(claim, receive.deadline());
-        if receive.has_ended() {
-            self.requests.remove(claim);
+        let Some(shared) = self.claims.get_mut(claim) else { return };
+        for request in shared.take_ended() {
+            self.requests.remove(&request);
+        }
+        self.timers.set(claim, shared.deadline());
+        if !shared.takes_more() && self.open.get(&claim.lease) == Some(claim) {
+            self.open.remove(&claim.lease);
+        }
+        if shared.has_ended() {
+            self.claims.remove(claim);
         }
     }
 

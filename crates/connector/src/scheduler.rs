@@ -206,16 +206,15 @@ impl Scheduler {
     }
 
     /// D: has a request claimed by every rank, while it may still be queued. `prompt` is what
-    /// this engine knows the first `tokens` tokens of it to be.
+    /// this engine knows the first `tokens` tokens of it to be. Requests of one lease that are
+    /// under way at the same time, the samples of one prompt, share one claim at P.
     ///
     /// # Errors
     /// [`UnderWay`].
     pub fn fetch(&mut self, remote: RemotePrefill, prompt: PromptDigest) -> Result<(), UnderWay> {
         let RemotePrefill { claim, address, .. } = remote;
-        if !self.loads.begin(&claim) {
-            return Err(UnderWay);
-        }
-        self.orders.push_back(Order::Fetch(Fetch { claim, prompt, address }));
+        let shared = Some(self.loads.begin(&claim).ok_or(UnderWay)?);
+        self.orders.push_back(Order::Fetch(Fetch { claim, shared, prompt, address }));
         Ok(())
     }
 

@@ -89,7 +89,7 @@ impl Sends {
         request: Request,
     ) -> Answer {
         match request {
-            Request::Renew | Request::Done => Answer::Over,
+            Request::Renew | Request::Check { .. } | Request::Done => Answer::Over,
             Request::Claim { .. } | Request::Release => {
                 let until = now.saturating_add(self.bounds.pending);
                 let held = self.early.hold(agent, claim, request, until);
@@ -195,5 +195,6 @@ fn serve(
         Request::Renew => held.renew(claim, agent, desk),
         Request::Done => held.done(claim, agent, desk),
         Request::Release => held.release(claim, desk),
+        Request::Check { number } => held.check(claim, agent, *number),
     }
 }

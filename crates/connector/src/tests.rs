@@ -16,6 +16,7 @@ mod random;
 mod reads;
 mod receives;
 mod reports;
+mod samples;
 mod scheduler;
 mod sends;
 mod support;

@@ -21,7 +21,7 @@ use strided::BlockCopy;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use transport::session::{Channel, Greeting, Hello, Role, Secret, VERSIONS};
+use transport::session::{Channel, Greeting, Hello, Role, Secret, Trust, VERSIONS};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Endpoint};
 
@@ -90,8 +90,8 @@ pub(crate) struct Agent {
     pub(crate) handshake: Arc<Handshake>,
     /// Where what must still be said is said, also from outside of it.
     pub(crate) runtime: Handle,
-    /// What it proves to its peers, if anything.
-    pub(crate) secret: Option<Arc<Secret>>,
+    /// What it shows its peers, if anything.
+    pub(crate) trust: Trust,
     _driver: AbortOnDrop,
 }
 
@@ -109,7 +109,7 @@ impl Agent {
         let me = Peer { engine: epoch, agent: AgentEpoch(random_u64()?) };
         let data = SocketAddr::new(config.listen.ip(), 0);
         let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
-        tcp.secret.clone_from(&config.secret);
+        tcp.trust = config.trust();
         tcp.streams = config.streams.unwrap_or(tcp.streams);
         let mut endpoint = TcpEndpoint::bind(tcp)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
@@ -124,8 +124,8 @@ impl Agent {
         let part = freed.map_or_else(|| Part::Decode(greeter()), Part::Prefill);
         let driver = Driver::new(worker, Box::new(endpoint), engine.layout()?, config, part);
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        let secret = config.secret.clone();
-        Ok(Self { commands, handshake, runtime: Handle::current(), secret, _driver: driver })
+        let trust = config.trust();
+        Ok(Self { commands, handshake, runtime: Handle::current(), trust, _driver: driver })
     }
 
     /// Ends everything that touches the engine's memory, and returns when nothing does; at once

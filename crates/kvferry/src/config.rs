@@ -5,7 +5,7 @@ use std::time::Duration;
 use connector::Bounds;
 use connector::limits::MAX_BOUND;
 use connector::params::RankAddress;
-use transport::session::Secret;
+use transport::session::{Secret, Tls, Trust};
 
 use crate::{AllowList, StartError};
 
@@ -22,6 +22,10 @@ pub struct Config {
     /// What all agents that talk to each other prove to have. Without one, an agent neither
     /// listens nor connects beyond loopback.
     pub secret: Option<Arc<Secret>>,
+    /// What certifies this agent and its peers to each other, and encrypts what they say, blocks
+    /// included. One that has it talks to none that has not. The certificate of a prefill agent
+    /// must be for the name of `advertise` and the address of `listen`.
+    pub tls: Option<Arc<Tls>>,
     /// The only addresses that a decode agent may connect to, loopback included; `None` leaves
     /// the choice to whoever makes the parameters of a hand-off.
     pub allow: Option<AllowList>,
@@ -40,6 +44,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertise: None,
             secret: None,
+            tls: None,
             allow: None,
             bounds: Bounds::default(),
             read_timeout: Duration::from_secs(30),
@@ -61,6 +66,27 @@ impl Config {
             return Err(StartError::NotLoopback { address });
         }
         Ok(())
+    }
+
+    /// What this agent and its peers show each other.
+    pub(crate) fn trust(&self) -> Trust {
+        Trust { secret: self.secret.clone(), tls: self.tls.clone() }
+    }
+
+    /// Refuses a certificate that no decode agent would take of a prefill agent, which is reached
+    /// at `advertised` for control and at the address of `listening` for data.
+    pub(crate) fn certified(
+        &self,
+        advertised: &RankAddress,
+        listening: SocketAddr,
+    ) -> Result<(), StartError> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        tls.covers(&advertised.host)?;
+        match listening.ip().to_canonical() {
+            // The address that a decode agent has reached it at.
+            any if any.is_unspecified() => Ok(()),
+            address => Ok(tls.covers(&address.to_string())?),
+        }
     }
 
     /// Where decode agents reach a prefill agent that listens at `listening`.

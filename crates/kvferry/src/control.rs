@@ -11,6 +11,8 @@ use std::time::Duration;
 use connector::Class;
 use transport::session::GreetingError;
 
+use crate::greet::GreetError;
+
 /// A peer says who it is within this time or is dropped; its name is resolved and its socket
 /// connected within the same time each.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -76,6 +78,15 @@ pub enum ControlError {
     /// A frame that is no message.
     #[error(transparent)]
     Frame(#[from] connector::codec::CodecError),
+}
+
+impl From<GreetError> for ControlError {
+    fn from(why: GreetError) -> Self {
+        match why {
+            GreetError::Io(why) => Self::Io(why),
+            GreetError::Greeting(why) => Self::Greeting(why),
+        }
+    }
 }
 
 impl ControlError {

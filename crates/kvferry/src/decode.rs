@@ -58,7 +58,9 @@ impl Decode {
 
     /// Claims the blocks that `params` (the JSON of `kv_transfer_params`) lead to, for a
     /// request that this engine calls `request` and whose prompt is `prompt`. The request may
-    /// still be queued: the claim is renewed for as long as the result lives.
+    /// still be queued: the claim is renewed for as long as the result lives. Requests of one
+    /// lease that are claimed at the same time, the samples of one prompt, share one claim at P,
+    /// which ends with the last of them; each is received or given up by itself.
     ///
     /// # Errors
     /// [`FetchError`], by whose fault it is. Nothing was read.
@@ -74,27 +76,27 @@ impl Decode {
         let engine = self.agent.handshake.engine;
         let remote = RemotePrefill::from_params(engine, RequestId::new(request)?, params)?;
         let RemotePrefill { claim, address, .. } = remote;
-        self.fetch(Fetch { claim, prompt, address }).await
+        self.fetch(Fetch { claim, shared: None, prompt, address }).await
     }
 
-    /// As [`claim`](Self::claim), on the word of the engine's
-    /// [scheduler](connector::Scheduler::fetch), which has read the parameters.
+    /// Claims what the scheduler of an engine of several ranks has ordered every rank to
+    /// [fetch](connector::Order::Fetch): it says which requests share a claim, so that all
+    /// ranks agree. Otherwise as [`claim`](Self::claim).
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// [`FetchError`], by whose fault it is. Nothing was read.
     ///
     /// # Cancel safety
-    /// As [`claim`](Self::claim).
+    /// Where the future is dropped before it is ready, the request is given up.
     pub async fn fetch(&self, fetch: Fetch) -> Result<Offered, FetchError> {
+        let valid = fetch.prompt.valid;
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), fetch.claim.clone());
-        let valid = fetch.prompt.valid;
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
         let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
         let (agent, layout) = (Arc::clone(&self.agent), Arc::clone(&self.layout));
-        let hits = Vec::new();
-        Ok(Offered { agent, layout, remote, guard, offers, valid, hits })
+        Ok(Offered { agent, layout, remote, guard, offers, valid, hits: Vec::new() })
     }
 
     /// Ends every request, as an engine must before it takes its memory away (sleep): returns

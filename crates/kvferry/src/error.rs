@@ -6,6 +6,7 @@ use connector::handshake::Mismatch;
 use connector::params::ParamsError;
 use connector::{BoundsError, Class, Ended, Failure, FinishError, RequestIdError};
 use kv_layout::PlanError;
+use transport::session::TlsError;
 use transport::{BindError, ConnectError, RegisterError};
 
 use crate::control::ControlError;
@@ -40,6 +41,9 @@ pub enum StartError {
         /// The system's answer.
         why: std::io::Error,
     },
+    /// The certificate is for another name or address.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The data endpoint did not open.
     #[error(transparent)]
     Bind(#[from] BindError),

@@ -14,7 +14,8 @@
 //! 4. P: [`Freed::next`] names the request whose blocks may be reused.
 //!
 //! Peers prove to each other that they have the same [`Secret`]. Without one, only loopback
-//! addresses are listened on and connected to.
+//! addresses are listened on and connected to. With [`Tls`], they show each other certificates as
+//! well, and everything between them is encrypted.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod decode;
 mod driver;
 mod engine;
 mod error;
+pub mod greet;
 mod prefill;
 mod reach;
 
@@ -38,6 +40,6 @@ pub use driver::{Load, Part, Report, WorkerDriver};
 pub use engine::Engine;
 pub use error::{FetchError, OfferError, StartError};
 pub use prefill::{Freed, FreedLeases, FreedRequest, Prefill, PrefillRank};
-pub use transport::session::{Secret, SecretError};
+pub use transport::session::{Secret, SecretError, Tls, TlsError};
 
 pub use {connector, cuda_mem, kv_layout, strided, transport};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvferry::Class;
 use kvferry::connector::Bounds;
-use kvferry::transport::session::Secret;
+use kvferry::transport::session::{Secret, Tls};
 use pyo3::prelude::*;
 
 use crate::errors::{Raised, error};
@@ -22,17 +22,33 @@ impl Config {
     /// Times are in seconds.
     #[new]
     #[pyo3(signature = (*, listen = "127.0.0.1:0", advertise = None, secret_file = None, allow = None,
-        lease_seconds = None, read_timeout_seconds = None, streams = None))]
+        tls_cert = None, tls_key = None, tls_ca = None, lease_seconds = None,
+        read_timeout_seconds = None, streams = None))]
+    #[expect(clippy::too_many_arguments, reason = "named in Python")]
     fn new(
         listen: &str,
         advertise: Option<String>,
         secret_file: Option<PathBuf>,
         allow: Option<&str>,
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
+        tls_ca: Option<PathBuf>,
         lease_seconds: Option<f64>,
         read_timeout_seconds: Option<f64>,
         streams: Option<u16>,
     ) -> PyResult<Self> {
         let secret = secret_file.map(|path| Secret::from_file(&path).map(Arc::new));
+        let tls = match (tls_cert, tls_key, tls_ca) {
+            (None, None, None) => None,
+            (Some(cert), Some(key), Some(ca)) => {
+                let tls = Tls::from_files(&cert, &key, &ca).map_err(Raised::raised)?;
+                Some(Arc::new(tls))
+            }
+            _ => {
+                let why = "`tls_cert`, `tls_key` and `tls_ca` go together: all three or none";
+                return Err(error(Class::Config, why));
+            }
+        };
         let defaults = kvferry::Config::default();
         let mut bounds = Bounds::default();
         if let Some(seconds) = lease_seconds {
@@ -47,6 +63,7 @@ impl Config {
             advertise,
             secret: secret.transpose().map_err(Raised::raised)?,
             allow: allow.map(str::parse).transpose().map_err(kvferry::AllowListError::raised)?,
+            tls,
             bounds,
             read_timeout,
             streams,

@@ -67,7 +67,6 @@ impl Engine {
 
 fn element(dtype: &str) -> PyResult<DType> {
     let name: StrDeserializer<'_, Error> = dtype.into_deserializer();
-    DType::deserialize(name).map_err(|_| {
-        error(Class::Config, format!("dtype {dtype:?}: one of bf16, f16, f32, fp8"))
-    })
+    DType::deserialize(name)
+        .map_err(|_| error(Class::Config, format!("dtype {dtype:?}: one of bf16, f16, f32, fp8")))
 }

@@ -2,13 +2,18 @@
 
 use kvferry::connector::params::ParamsError;
 use kvferry::connector::{FinishError, RequestIdError, UnderWay};
-use kvferry::transport::session::SecretError;
+use kvferry::transport::session::{SecretError, TlsError};
 use kvferry::{AllowListError, Class, FetchError, OfferError, StartError};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(kvferry, KvferryError, PyException, "What went wrong; its subclass says what to do.");
+create_exception!(
+    kvferry,
+    KvferryError,
+    PyException,
+    "What went wrong; its subclass says what to do."
+);
 create_exception!(kvferry, RetryError, KvferryError, "This hand-off is lost; another may work.");
 create_exception!(kvferry, PeerLostError, KvferryError, "The peer is gone.");
 create_exception!(kvferry, ProtocolError, KvferryError, "The other side said what it must not.");
@@ -67,5 +72,5 @@ macro_rules! raised_as {
     )* };
 }
 
-raised_as!(Config: AllowListError, SecretError);
+raised_as!(Config: AllowListError, SecretError, TlsError);
 raised_as!(Bug: UnderWay);

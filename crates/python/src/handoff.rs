@@ -42,8 +42,7 @@ impl Prefill {
     #[new]
     fn new(py: Python<'_>, config: &Config, engine: &Engine) -> PyResult<Self> {
         let runtime = crate::runtime::start()?;
-        let started =
-            py.detach(|| runtime.block_on(kvferry::Prefill::start(&config.0, &engine.0)));
+        let started = py.detach(|| runtime.block_on(kvferry::Prefill::start(&config.0, &engine.0)));
         let (prefill, freed) = started.map_err(Raised::raised)?;
         Ok(Self { prefill, freed: Mutex::new(freed), runtime })
     }

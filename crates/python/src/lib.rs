@@ -32,7 +32,8 @@ mod _kvferry {
     use crate::engine::Engine;
     #[pymodule_export]
     use crate::errors::{
-        BugError, ConfigError, ExhaustedError, KvferryError, PeerLostError, ProtocolError, RetryError,
+        BugError, ConfigError, ExhaustedError, KvferryError, PeerLostError, ProtocolError,
+        RetryError,
     };
     #[pymodule_export]
     use crate::handoff::{Decode, Offered, Prefill};

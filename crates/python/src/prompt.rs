@@ -41,13 +41,7 @@ pub(crate) fn prompt_digest(
     salt: Option<&str>,
 ) -> PromptDigest {
     let multimodal: Vec<&str> = multimodal.iter().map(String::as_str).collect();
-    let identity = PromptIdentity {
-        tokens: &tokens,
-        model,
-        revision,
-        lora,
-        multimodal: &multimodal,
-        salt,
-    };
+    let identity =
+        PromptIdentity { tokens: &tokens, model, revision, lora, multimodal: &multimodal, salt };
     PromptDigest(py.detach(|| identity.digest()))
 }

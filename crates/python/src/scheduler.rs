@@ -214,4 +214,3 @@ pub(crate) fn orders(bytes: &[u8]) -> PyResult<Vec<Order>> {
     serde_json::from_slice(bytes)
         .map_err(|why| error(Class::Bug, format!("no orders of a scheduler: {why}")))
 }
-

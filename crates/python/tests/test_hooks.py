@@ -91,15 +91,17 @@ def with_vllm() -> str:
     if named := os.environ.get("KVFERRY_VLLM_PYTHON"):
         return named
     elsewhere = [path for path in sys.path if path != str(HERE / "stubs")]
-    if importlib.machinery.PathFinder.find_spec("vllm", elsewhere) is None:
+    found = importlib.machinery.PathFinder.find_spec("vllm", elsewhere)
+    if found is None or found.loader is None or found.origin is None:
         pytest.skip("no vLLM: set KVFERRY_VLLM_PYTHON to an interpreter that has one")
     return sys.executable
 
 
-def test_the_installed_vllm_has_this_interface() -> None:
+def test_the_installed_vllm_has_this_interface(tmp_path: Path) -> None:
     python = with_vllm()
-    path = str(Path(kvferry.__file__).parent.parent)
-    env = {**os.environ, "PYTHONPATH": path}
+    # Nothing else of this interpreter.
+    (tmp_path / "kvferry").symlink_to(Path(kvferry.__file__).parent)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [python, str(HERE / "real_vllm.py")]
     run = subprocess.run(command, capture_output=True, text=True, env=env)
     assert run.returncode == 0, run.stderr

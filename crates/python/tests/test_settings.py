@@ -56,7 +56,8 @@ def test_options_that_work(start: Start) -> None:
         "revision": "r1",
         "log": "warn",
     }
-    assert set(extra) | {"secret_file"} == {field.name for field in fields(Options)}
+    of_files = {"secret_file", "tls_cert", "tls_key", "tls_ca"}
+    assert set(extra) | of_files == {field.name for field in fields(Options)}
     p = start(HYBRID, "kv_producer", extra=extra, served="a path on this host")
     d = start(HYBRID, "kv_consumer", extra=extra, served="another path")
     assert hand_off(p, d, prompt(70)).is_right

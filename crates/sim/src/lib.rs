@@ -6,11 +6,13 @@
 //! at random from a bounded pool, writes [`pattern`]s as a prefill would, and inspects every
 //! byte of its pool. [`Mutant`] plants the mistakes that the inspection must catch.
 //!
-//! [`world`] plays many engines under virtual time, with the real machines of the protocol.
+//! [`world`] plays many engines under virtual time, with the real machines of the protocol;
+//! [`Fleet`] plays thousands, among which nothing goes wrong.
 
 #![forbid(unsafe_code)]
 
 mod engine;
+mod fleet;
 mod inspect;
 pub mod mutant;
 pub mod pattern;
@@ -20,6 +22,7 @@ pub mod truth;
 pub mod world;
 
 pub use engine::{Engine, EngineError};
+pub use fleet::{Fleet, PEERS};
 pub use inspect::Fault;
 pub use mutant::Mutant;
 pub use pool::BlockPool;

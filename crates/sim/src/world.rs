@@ -4,14 +4,17 @@
 //! The machines are the real ones: each rank has a [`connector::Worker`], each engine a
 //! [`connector::Scheduler`]. Their surroundings are played: hosts with their own clocks, engines
 //! that obey vLLM's order of calls, a router, a network, endpoints that copy blocks over time,
-//! and memories in which every block says who wrote it. After each event the [`Oracle`]s look
-//! whether a rule was broken.
+//! and memories in which every block says who wrote it and, for one prompt in a few, holds the
+//! keys and values of a [toy model](crate::toy), which decodes from them. After each event the
+//! [`Oracle`]s look whether a rule was broken.
 //!
 //! Nothing here looks at a clock or draws from anything but the seed: the same [`Setup`] always
 //! goes the same way, to the letter.
 
+mod admit;
 mod agent;
 mod checks;
+mod claims;
 mod clock;
 mod decode;
 mod endpoint;
@@ -30,6 +33,7 @@ mod router;
 mod run;
 mod setup;
 mod sleep;
+mod story;
 mod timeline;
 
 pub use oracle::Oracle;

@@ -123,9 +123,14 @@ impl World {
         let Some(lease) = lease_id(engine(from), from) else { return };
         let Some(claim) = claim_id(lease, ME.engine, from) else { return };
         let (prompt, address) = (prompt(from), address(from));
+        // Also names of requests that are not under way.
+        let shared = match from.chance(2) {
+            true => RequestId::new(from.pick(&["a", "b", "c"])).ok(),
+            false => None,
+        };
         // One that is under way is ignored.
         self.requests.entry(claim.clone()).or_insert(false);
-        self.input(Input::Fetch(Fetch { claim, prompt, address }));
+        self.input(Input::Fetch(Fetch { claim, shared, prompt, address }));
     }
 
     /// A handshake has come to its end, or somebody says that one has.
@@ -365,10 +370,11 @@ fn tables(from: &mut Bytes<'_>) -> Arc<[BlockTable]> {
 }
 
 fn request(from: &mut Bytes<'_>) -> Request {
-    match from.below(6) {
+    match from.below(7) {
         0..3 => Request::Claim { rank: Rank(from.within(0, 2)), readers: ranks(from) },
         3 => Request::Renew,
         4 => Request::Done,
+        5 => Request::Check { number: from.within(0, 2).into() },
         _ => Request::Release,
     }
 }
@@ -378,7 +384,7 @@ fn answer(from: &mut Bytes<'_>) -> Answer {
         true => Duration::new(from.number(), from.small() % 1_000_000_000),
         false => Duration::from_secs(20),
     };
-    match from.below(10) {
+    match from.below(12) {
         0 => Answer::Pending,
         1..4 => {
             let (token, prompt) = (ReadToken(from.number()), prompt(from));
@@ -388,6 +394,7 @@ fn answer(from: &mut Bytes<'_>) -> Answer {
         5 | 6 => Answer::Alive,
         7 => Answer::Released,
         8 => Answer::Over,
+        9 | 10 => Answer::Intact { number: from.within(0, 2).into() },
         _ => Answer::Unknown,
     }
 }

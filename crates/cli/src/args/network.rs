@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use kvferry::{AllowList, AllowListError, Config, Secret, SecretError};
+use kvferry::{AllowList, AllowListError, Config, Secret, SecretError, Tls};
 
 use crate::failure::Failure;
 use crate::pair::Role;
@@ -29,6 +29,8 @@ pub(crate) struct LinkArgs {
     /// 32 /dev/urandom | base64 > FILE`
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// The only networks and addresses that the decode side connects to, such as
     /// 10.0.0.0/8,192.168.7.1
     #[arg(long, value_name = "NET[,NET…]")]
@@ -36,6 +38,21 @@ pub(crate) struct LinkArgs {
     /// Decides which block ids are drawn.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = None)]
     pub(crate) seed: u64,
+}
+
+/// What encrypts every connection, the blocks on it included: TLS 1.3, both sides certified.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TlsArgs {
+    /// Certificate of this side, with those between it and the authority, in PEM. It encrypts
+    /// every connection; both sides need one
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM and not encrypted
+    #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_ca"])]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities whose certificates this side takes, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_key"])]
+    pub(crate) tls_ca: Option<PathBuf>,
 }
 
 /// One side of a hand-off between two hosts.
@@ -77,16 +94,37 @@ impl LinkArgs {
         self.listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// As the library must know it. Reads the secret.
+    /// As the library must know it. Reads the secret and the certificates.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
         Ok(Config {
             listen: self.listen(),
             advertise: self.advertise.clone(),
             secret: secret.map_err(|why| unusable(&why))?.map(Arc::new),
+            tls: self.tls.read()?.map(Arc::new),
             allow: self.allow.as_ref().map(|allow| allow.list.clone()),
             ..Config::default()
         })
+    }
+}
+
+impl TlsArgs {
+    fn read(&self) -> Result<Option<Tls>, Failure> {
+        let Self { tls_cert: Some(cert), tls_key: Some(key), tls_ca: Some(ca) } = self else {
+            return Ok(None);
+        };
+        let tls = Tls::from_files(cert, key, ca).map_err(Failure::input)?;
+        Ok(Some(tls))
+    }
+
+    /// The flags and what was given for them.
+    pub(crate) fn given(&self) -> [(&'static str, Option<&PathBuf>); 3] {
+        let Self { tls_cert, tls_key, tls_ca } = self;
+        [
+            ("--tls-cert", tls_cert.as_ref()),
+            ("--tls-key", tls_key.as_ref()),
+            ("--tls-ca", tls_ca.as_ref()),
+        ]
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the library refuses, with the flags that mend it.
 
 use kvferry::connector::Class;
+use kvferry::transport::session::GreetingError;
 use kvferry::{FetchError, StartError};
 
 use crate::failure::{Code, Failure};
@@ -10,6 +11,19 @@ const SECRET: &str = "give both sides the same --secret-file, or stay on this ho
                       address such as 127.0.0.1:0 or [::1]:0";
 
 pub(super) const SAME_SECRET: &str = "give both sides the same --secret-file";
+
+/// What agents under TLS need.
+const CERTIFIED: &str = "give both sides --tls-cert, --tls-key and --tls-ca, with certificates of \
+                         one authority, that of the prefill side for the address by which it is \
+                         reached";
+
+/// What to do about a peer that is refused, where certificates are to blame.
+pub(super) fn same_authority(why: &GreetingError) -> Option<&'static str> {
+    use GreetingError::{Certificate, CertificateNotTaken, OnlyOurTls, OnlyTheirTls};
+    let certificates =
+        matches!(why, Certificate { .. } | CertificateNotTaken { .. } | OnlyOurTls | OnlyTheirTls);
+    certificates.then_some(CERTIFIED)
+}
 
 pub(super) fn failed(why: impl ToString) -> Failure {
     Failure::new(Code::Failed, why)
@@ -24,6 +38,9 @@ pub(super) fn from_start_error(why: StartError) -> Failure {
         StartError::Unspecified { .. } | StartError::Advertise { .. } => {
             "give --advertise the name or address by which the decode side reaches this host, \
              without a port"
+        }
+        StartError::Tls(_) => {
+            "make a certificate that has the address or name in its subjectAltName"
         }
         _ => return failed(why),
     };

@@ -181,6 +181,8 @@ impl Engine<'_> {
         }
         // The path: nobody sees what a process keeps in its memory, and everybody its arguments.
         command.args(option("--secret-file", link.secret_file.as_ref()));
+        let tls = link.tls.given();
+        command.args(tls.into_iter().filter_map(|(flag, file)| option(flag, file)));
         match role {
             Role::Prefill => command.args(option("--advertise", link.advertise.as_ref())),
             Role::Decode => command.args(option("--allow", link.allow.as_ref().map(Allow::text))),

@@ -18,25 +18,25 @@ use serde_json::Value;
 const BLOCKS: [&str; 4] = ["--tokens", "200", "--block-size", "16"];
 const ENDLESS: [&str; 2] = ["--requests", "100000000"];
 
-fn role<'a>(model: &'a str, role: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub fn role<'a>(model: &'a str, role: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["handoff", model, "--role", role], more].concat()
 }
 
 /// A prefill side that waits, and where.
-fn prefill(folder: &Path, more: &[&str]) -> (Running, String) {
+pub fn prefill(folder: &Path, more: &[&str]) -> (Running, String) {
     let (line, running) = first_line(&mut command(folder, &role("full.json", "prefill", more)));
     let address = line.strip_prefix("listening on ").map(str::trim_end);
     (running, address.unwrap_or_else(|| panic!("it said {line:?}")).to_owned())
 }
 
-fn decode(folder: &Path, address: &str, more: &[&str]) -> Said {
+pub fn decode(folder: &Path, address: &str, more: &[&str]) -> Said {
     let more = [&["--connect", address], more].concat();
     run(folder, &role("full.json", "decode", &more))
 }
 
 /// The decode side's report of 3 requests of 200 tokens between two ranks and four, which two
 /// heads are kept by twice each.
-fn right(report: &Value) {
+pub fn right(report: &Value) {
     assert_eq!(report["requests"], 3);
     assert_eq!(report["bytes"], 2 * 3 * 13 * 16 * TOKEN_BYTES);
     nothing_left(report);
@@ -45,16 +45,16 @@ fn right(report: &Value) {
 }
 
 /// Two ranks and four, whatever else is given.
-fn two(more: &[&'static str]) -> Vec<&'static str> {
+pub fn two(more: &[&'static str]) -> Vec<&'static str> {
     [&BLOCKS[..], &["--prefill-tp", "2"], more].concat()
 }
 
-fn four(more: &[&'static str]) -> Vec<&'static str> {
+pub fn four(more: &[&'static str]) -> Vec<&'static str> {
     [&BLOCKS[..], &["--decode-tp", "4", "--requests", "3", "--json"], more].concat()
 }
 
 /// The prefill side has served so many requests and nothing is left.
-fn served(running: Running, requests: u64) {
+pub fn served(running: Running, requests: u64) {
     let said = running.end();
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{}", said.stdout);
     let handed_over = format!("handed over {requests} requests");

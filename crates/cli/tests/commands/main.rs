@@ -1,6 +1,8 @@
 //! The command line as a user meets it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../transport/tests/certs/mod.rs"]
+mod certs;
 mod common;
 mod errors;
 mod handoff;
@@ -10,3 +12,4 @@ mod pipes;
 mod plan;
 mod ranks;
 mod replay;
+mod tls;

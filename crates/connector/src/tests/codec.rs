@@ -10,7 +10,13 @@ use crate::{AgentEpoch, RequestId};
 
 fn every_message() -> Vec<Message> {
     let claim = claim_of(1, D);
-    let requests = [to_claim(0, &[0, 1]), Request::Renew, Request::Done, Request::Release];
+    let requests = [
+        to_claim(0, &[0, 1]),
+        Request::Renew,
+        Request::Done,
+        Request::Release,
+        Request::Check { number: 7 },
+    ];
     let granted = Answer::Granted(grant());
     let all_answers = [
         Answer::Pending,
@@ -20,6 +26,7 @@ fn every_message() -> Vec<Message> {
         Answer::Released,
         Answer::Over,
         Answer::Unknown,
+        Answer::Intact { number: 7 },
     ];
     let requests = requests.map(|request| asks(D, &claim, request)).into_iter();
     requests.chain(all_answers.map(|answer| answers(D, &claim, answer))).collect()

@@ -13,7 +13,7 @@ fn a_worker_with_nothing_to_do_allocates_nothing() {
     for nonce in 0..1000 {
         p.handle(secs(0), Input::Lease(lease(nonce)));
         let (claim, prompt, address) = (claim_of(nonce, D), prompt(), address(1));
-        d.handle(secs(0), Input::Fetch(Fetch { claim, prompt, address }));
+        d.handle(secs(0), Input::Fetch(Fetch { claim, shared: None, prompt, address }));
     }
     actions(&mut d);
     let idle = measure(|| {

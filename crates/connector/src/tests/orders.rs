@@ -15,7 +15,12 @@ fn orders_and_words_come_out_as_they_went_in() {
     let blocks = Allocation { tables: tables.clone(), resume_at: 99, align: 1, groups };
     let orders = vec![
         Order::Keep(Lease { id: claim.lease.clone(), prompt: prompt(), tables }),
-        Order::Fetch(Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) }),
+        Order::Fetch(Fetch {
+            claim: claim.clone(),
+            prompt: prompt(),
+            address: address(1),
+            shared: Some(request("r")),
+        }),
         Order::Read { claim: claim.clone(), blocks: blocks.into() },
         Order::Abort(claim.clone()),
     ];

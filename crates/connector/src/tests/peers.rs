@@ -5,7 +5,12 @@ use crate::message::{Body, Request};
 use crate::*;
 
 fn fetch(nonce: u64, port: u16) -> Input {
-    Input::Fetch(Fetch { claim: claim_of(nonce, D), prompt: prompt(), address: address(port) })
+    Input::Fetch(Fetch {
+        claim: claim_of(nonce, D),
+        shared: None,
+        prompt: prompt(),
+        address: address(port),
+    })
 }
 
 fn greeted(engine: EngineEpoch, port: u16) -> Input {
@@ -129,7 +134,10 @@ fn a_known_engine_stays_known_while_another_life_of_it_is_looked_for() {
     let mut stale = claim_of(2, D);
     stale.lease.engine = EngineEpoch(9);
     let (prompt, at) = (prompt(), address(1));
-    d.handle(secs(1), Input::Fetch(Fetch { claim: stale.clone(), prompt, address: at }));
+    d.handle(
+        secs(1),
+        Input::Fetch(Fetch { claim: stale.clone(), shared: None, prompt, address: at }),
+    );
     assert_eq!(actions(&mut d), [greet(1)]);
     d.handle(secs(1), fetch(3, 1));
     assert_eq!(claimed(&mut d), [3], "meanwhile");
@@ -148,7 +156,7 @@ fn another_name_is_no_other_engine() {
     d.handle(secs(0), greeted(P.engine, 1));
     actions(&mut d);
     let named = crate::params::Address { engine_id: "x".into(), tp_size: 9, ..address(1) };
-    let fetch = Fetch { claim: claim_of(2, D), prompt: prompt(), address: named };
+    let fetch = Fetch { claim: claim_of(2, D), shared: None, prompt: prompt(), address: named };
     d.handle(secs(0), Input::Fetch(fetch));
     assert_eq!(claimed(&mut d), [2]);
 }

@@ -9,8 +9,18 @@ use crate::{Input, Time};
 #[derive(Clone, Debug)]
 enum Step {
     Lease(u64),
-    Start(usize, u64),
-    Deliver { d: usize, to_p: bool, twice: bool },
+    /// A request of a lease, which may name another whose claim it shares.
+    Start {
+        d: usize,
+        lease: u64,
+        sample: u64,
+        named: bool,
+    },
+    Deliver {
+        d: usize,
+        to_p: bool,
+        twice: bool,
+    },
     DeliverAll,
     ReadsDone(usize),
     ReadsFailed(usize),
@@ -25,7 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pass = prop::sample::select(vec![0, 100, 1_999, 5_000, 19_999, 20_000, 30_000, 600_000]);
     let step = prop_oneof![
         2 => (0..3u64).prop_map(Step::Lease),
-        3 => (d(), 0..3u64).prop_map(|(d, lease)| Step::Start(d, lease)),
+        4 => (d(), 0..3u64, 0..3u64, any::<bool>())
+            .prop_map(|(d, lease, sample, named)| Step::Start { d, lease, sample, named }),
         6 => (d(), any::<bool>(), any::<bool>())
             .prop_map(|(d, to_p, twice)| Step::Deliver { d, to_p, twice }),
         3 => Just(Step::DeliverAll),
@@ -64,10 +75,14 @@ fn apply(world: &mut World, step: &Step) {
         Step::Lease(nonce) if !world.freed.contains_key(&lease_id(nonce)) => {
             world.input(0, Input::Lease(lease(nonce)));
         }
-        Step::Start(d, nonce) if !world.nodes[d].started.contains(&claim_of(nonce, NODES[d].0)) => {
-            world.start(d, nonce, readers(d, nonce));
+        Step::Lease(_) => {}
+        Step::Start { d, lease, sample, named } => {
+            let of_engine = sample_of(lease, NODES[d].0, sample);
+            if !world.nodes[d].started.contains(&of_engine) {
+                let shared = named.then(|| claim_of(lease, NODES[d].0).request);
+                world.start_sample(d, (lease, sample), shared, readers(d, lease));
+            }
         }
-        Step::Lease(_) | Step::Start(..) => {}
         Step::Deliver { d, to_p, twice } => {
             let (from, to) = if to_p { (d, 0) } else { (0, d) };
             world.deliver(from, to, twice);

@@ -19,7 +19,10 @@ fn claim(number: u64) -> ClaimId {
 fn offered(d: &mut Worker, number: u64) {
     let sources = BTreeMap::from([(P.agent, ranks(&[0])), (P1, ranks(&[0]))]);
     let (claim, prompt, address) = (claim(number), prompt(), address(1));
-    d.handle(secs(0), Input::Fetch(Fetch { claim, prompt, address: address.clone() }));
+    d.handle(
+        secs(0),
+        Input::Fetch(Fetch { claim, shared: None, prompt, address: address.clone() }),
+    );
     if actions(d).contains(&Action::Greet { address: address.clone() }) {
         let acquaintance = Acquaintance { engine: P.engine, sources };
         d.handle(secs(0), Input::Greeted { address, acquaintance });

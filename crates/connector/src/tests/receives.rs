@@ -281,7 +281,7 @@ fn what_comes_twice_or_out_of_turn_changes_nothing() {
     d.answer(secs(0), Answer::Renewed { left: secs(0) });
     d.read_done(secs(0), P.agent);
     d.read_failed(secs(0), P.agent);
-    let again = Fetch { claim: claim(), prompt: prompt(), address: address(1) };
+    let again = Fetch { claim: claim(), shared: None, prompt: prompt(), address: address(1) };
     assert_eq!(d.handle(secs(0), Input::Fetch(again)), []);
     d.answer(secs(0), Answer::Granted(grant()));
     d.answer(secs(0), Answer::Granted(Grant { token: ReadToken(1), ..grant() }));

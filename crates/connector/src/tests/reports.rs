@@ -152,7 +152,7 @@ fn r45_full_local_hits_leave_nothing() {
 fn r46_late_words() {
     let mut d = worker(D, 0);
     let claim = claim_of(1, D);
-    let fetch = Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) };
+    let fetch = Fetch { claim: claim.clone(), shared: None, prompt: prompt(), address: address(1) };
     d.handle(secs(0), Input::Fetch(fetch));
     d.handle(secs(0), Input::Abort(claim.clone()));
     assert_eq!(events(&mut d), [Event::Released { claim: claim.clone() }]);
@@ -216,7 +216,7 @@ fn r55_blocks_are_free_when_the_read_has_ended() {
 fn r57_a_handshake_that_takes_longer_than_the_lease() {
     let mut d = worker(D, 0);
     let claim = claim_of(1, D);
-    let fetch = Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) };
+    let fetch = Fetch { claim: claim.clone(), shared: None, prompt: prompt(), address: address(1) };
     d.handle(secs(0), Input::Fetch(fetch));
     d.handle_timeout(secs(10));
     let failure = Failure::NoAnswer;
@@ -243,7 +243,7 @@ fn r60_a_lost_peer_is_told_at_once() {
 fn r60_every_state_has_a_deadline() {
     let mut d = worker(D, 0);
     let claim = claim_of(1, D);
-    let fetch = Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) };
+    let fetch = Fetch { claim: claim.clone(), shared: None, prompt: prompt(), address: address(1) };
     d.handle(secs(0), Input::Fetch(fetch));
     assert_eq!(d.poll_timeout(), Some(secs(10)), "greeting");
     let acquaintance = Acquaintance { engine: P.engine, sources: sources(&[0]) };
@@ -300,7 +300,12 @@ fn r66_a_second_request_of_one_name_is_refused() {
 fn r71_only_requests_for_that_peer_fail() {
     let mut d = worker(D, 0);
     for (nonce, port) in [(1, 1), (2, 2)] {
-        let fetch = Fetch { claim: claim_of(nonce, D), prompt: prompt(), address: address(port) };
+        let fetch = Fetch {
+            claim: claim_of(nonce, D),
+            shared: None,
+            prompt: prompt(),
+            address: address(port),
+        };
         d.handle(secs(0), Input::Fetch(fetch));
     }
     d.handle(secs(0), Input::NotGreeted { address: address(1), failure: Failure::Handshake });

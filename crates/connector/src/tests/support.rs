@@ -48,6 +48,14 @@ pub(crate) fn claim_of(lease: u64, peer: Peer) -> ClaimId {
     ClaimId { lease: lease_id(lease), engine: peer.engine, request: request("answer") }
 }
 
+/// One of several requests with the parameters of the same lease.
+pub(crate) fn sample_of(lease: u64, peer: Peer, sample: u64) -> ClaimId {
+    match sample {
+        0 => claim_of(lease, peer),
+        _ => ClaimId { request: request(&format!("answer {sample}")), ..claim_of(lease, peer) },
+    }
+}
+
 pub(crate) fn ranks(ranks: &[u32]) -> BTreeSet<Rank> {
     ranks.iter().copied().map(Rank).collect()
 }
@@ -71,7 +79,8 @@ pub(crate) fn start(
     sources: BTreeMap<AgentEpoch, BTreeSet<Rank>>,
 ) {
     let (address, prompt) = (address(1), prompt());
-    worker.handle(now, Input::Fetch(Fetch { claim, prompt, address: address.clone() }));
+    worker
+        .handle(now, Input::Fetch(Fetch { claim, shared: None, prompt, address: address.clone() }));
     assert_eq!(actions(worker), [Action::Greet { address: address.clone() }]);
     let acquaintance = Acquaintance { engine: P.engine, sources };
     worker.handle(now, Input::Greeted { address, acquaintance });

@@ -55,14 +55,15 @@ fn d_withdraws_when_the_last_read_has_ended() {
     d.handle(secs(0), Input::Read { claim: claim.clone(), peers: [P.agent].into() });
     events(&mut d);
     d.handle(secs(1), Input::Withdraw);
-    let again = Fetch { claim: claim.clone(), prompt: prompt(), address: address(1) };
+    let again = Fetch { claim: claim.clone(), shared: None, prompt: prompt(), address: address(1) };
     d.handle(secs(1), Input::Fetch(again));
     assert_eq!(events(&mut d), [], "not even where it is asked for again");
     let how = Err(ReadFailure::Stopped);
     d.handle(secs(2), Input::ReadEnded { claim: claim.clone(), peer: P.agent, how });
     let failed = Event::Failed { claim, failure: Failure::Withdrawn };
     assert_eq!(events(&mut d), [failed, Event::Withdrawn]);
-    let fetch = Fetch { claim: claim_of(2, D), prompt: prompt(), address: address(1) };
+    let fetch =
+        Fetch { claim: claim_of(2, D), shared: None, prompt: prompt(), address: address(1) };
     d.handle(secs(3), Input::Fetch(fetch));
     let refused = Event::Failed { claim: claim_of(2, D), failure: Failure::Withdrawn };
     assert_eq!(events(&mut d), [refused]);

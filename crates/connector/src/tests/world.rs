@@ -221,10 +221,22 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, node: usize, nonce: u64, readers: &[u32]) -> ClaimId {
-        let claim = claim_of(nonce, NODES[node].0);
+        self.start_sample(node, (nonce, 0), None, readers)
+    }
+
+    /// One of several requests of a lease; whether its scheduler says to share the first's claim.
+    pub(crate) fn start_sample(
+        &mut self,
+        node: usize,
+        (nonce, sample): (u64, u64),
+        shared: Option<RequestId>,
+        readers: &[u32],
+    ) -> ClaimId {
+        let claim = sample_of(nonce, NODES[node].0, sample);
         let address = address(1 + u16::try_from(nonce).unwrap());
         self.nodes[node].engines.insert(address.clone(), sources(readers));
-        self.input(node, Input::Fetch(Fetch { claim: claim.clone(), prompt: prompt(), address }));
+        let fetch = Fetch { claim: claim.clone(), shared, prompt: prompt(), address };
+        self.input(node, Input::Fetch(fetch));
         claim
     }
 

@@ -106,6 +106,16 @@ impl Planner {
         Ok(builder.planner)
     }
 
+    /// Tokens of a block of both groups of a pairing; 0 of a group that is not there.
+    pub(super) fn block_sizes(&self, pairing: usize) -> (u32, u32) {
+        let Pairing { source, from, to, kind, .. } = self.pairings[pairing];
+        let size = |rank: &Rank, group: u32| {
+            let group = rank.groups.get(group as usize);
+            group.map_or(0, |group| kind.tokens_a_block(group.block_size))
+        };
+        (size(&self.sources[source], from), size(&self.own, to))
+    }
+
     /// Plans one request: `sources` are its block tables at each rank of the source, `tables` and
     /// `hits` those of [`Target`](super::Target).
     ///

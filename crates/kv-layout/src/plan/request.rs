@@ -68,8 +68,9 @@ impl Copies {
         let reading = &readings[batch.reading];
         let paired = lists.of(batch.pairing, name)?;
         let mut made = Self { copies: Vec::new(), zero: Vec::new() };
+        let block_sizes = planner.block_sizes(batch.pairing);
         for piece in &paired.pieces {
-            reading.allows(name, piece)?;
+            reading.allows(name, piece, block_sizes)?;
             let drafts = match drafts.entry((batch.shape, batch.reading, piece.slots)) {
                 Entry::Occupied(made) => made.into_mut(),
                 Entry::Vacant(free) => free.insert(bytes::drafts(reading, piece.slots)?),

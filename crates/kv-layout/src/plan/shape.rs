@@ -105,10 +105,22 @@ impl Move {
 }
 
 impl Reading {
-    /// An opaque page is moved as it is or not at all.
-    pub(super) fn allows(&self, layer: &str, piece: &Piece) -> Result<(), PlanError> {
+    /// An opaque page is moved as it is or not at all. `block_sizes` are those of source and
+    /// target: where they differ, all else does, and only they mean something to an operator.
+    pub(super) fn allows(
+        &self,
+        layer: &str,
+        piece: &Piece,
+        block_sizes: (u32, u32),
+    ) -> Result<(), PlanError> {
         if !self.opaque {
             return Ok(());
+        }
+        let (from, to) = block_sizes;
+        if from != to {
+            let (layer, field) = (layer.to_owned(), "block size");
+            let (source_value, target_value) = (from.to_string(), to.to_string());
+            return Err(PlanError::Opaque { layer, field, source_value, target_value });
         }
         self.moves.iter().try_for_each(|each| each.whole_page(layer, piece))
     }

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use transport::session::{Role, Secret};
+use transport::session::{Role, Trust};
 use transport::{AgentId, Card};
 
 use super::links::Fresh;
@@ -35,7 +35,7 @@ pub(super) struct Greeter {
     /// Those of this engine's ranks.
     layouts: Arc<[CacheLayout]>,
     commands: tokio::sync::mpsc::WeakSender<Command>,
-    secret: Option<Arc<Secret>>,
+    trust: Trust,
     reach: Arc<Reach>,
     /// Ranks with an open channel. An agent has one to each: a second one would take its place.
     known: Arc<DashMap<AgentEpoch, Arc<RemoteRank>>>,
@@ -81,8 +81,8 @@ impl Greeter {
         layouts: Arc<[CacheLayout]>,
         commands: tokio::sync::mpsc::WeakSender<Command>,
     ) -> Self {
-        let (secret, reach) = (config.secret.clone(), Reach::new(config).into());
-        Self { handshake, layouts, commands, secret, reach, known: Arc::default() }
+        let (trust, reach) = (config.trust(), Reach::new(config).into());
+        Self { handshake, layouts, commands, trust, reach, known: Arc::default() }
     }
 
     /// The channel to a rank is open from now on.
@@ -174,10 +174,11 @@ impl Greeter {
     ) -> Result<Met, FetchError> {
         let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
         let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
-        let greeting = greeting(Role::Decode, &self.handshake, self.secret.clone());
+        let greeting = greeting(Role::Decode, &self.handshake, self.trust.secret.clone());
         let greeting = greeting.map_err(|why| failed(why.into()))?;
         let known = |agent| self.known.get(&agent).map(|rank| Arc::clone(&rank));
-        let dialled = control::dial(stream, greeting, &self.handshake, known).await;
+        let certified = (at.host.as_str(), self.trust.tls.as_deref());
+        let dialled = control::dial(stream, certified, greeting, &self.handshake, known).await;
         let met = match dialled.map_err(failed)? {
             Dialled::Known(rank) => Met { rank, channel: None },
             Dialled::Opened(opened) => {

@@ -1,14 +1,15 @@
 //! Messages over a socket that is open.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use connector::codec;
 use connector::message::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use super::ControlError;
+use crate::greet::{Reading, Writing};
 
 /// Bytes asked of the socket at once; a frame may be longer.
 const CHUNK: usize = 64 << 10;
@@ -22,14 +23,14 @@ const MISSED: u32 = 4;
 
 /// The receiving half.
 pub(crate) struct Inbound {
-    socket: OwnedReadHalf,
+    socket: Reading,
     buffer: Vec<u8>,
     /// Reads that brought something.
     signs: u64,
 }
 
 impl Inbound {
-    pub(crate) fn new(socket: OwnedReadHalf) -> Self {
+    pub(crate) fn new(socket: Reading) -> Self {
         Self { socket, buffer: Vec::new(), signs: 0 }
     }
 
@@ -60,36 +61,44 @@ impl Inbound {
                 return Ok(Some(message));
             }
             self.buffer.reserve(CHUNK);
-            if self.socket.read_buf(&mut self.buffer).await? == 0 {
-                return if self.buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
-                };
+            match self.socket.read_buf(&mut self.buffer).await {
+                Ok(1..) => self.signs += 1,
+                Ok(0) => return self.end(ErrorKind::UnexpectedEof.into()),
+                // Nobody says a last word under TLS either: no message is one.
+                Err(why) if why.kind() == ErrorKind::UnexpectedEof => return self.end(why),
+                Err(why) => return Err(why.into()),
             }
-            self.signs += 1;
         }
+    }
+
+    /// What it means that nothing more comes.
+    fn end(&self, cut_off: io::Error) -> Result<Option<Message>, ControlError> {
+        if self.buffer.is_empty() { Ok(None) } else { Err(cut_off.into()) }
     }
 }
 
 /// The sending half.
 pub(crate) struct Outbound {
-    socket: OwnedWriteHalf,
+    socket: Writing,
 }
 
 impl Outbound {
-    pub(crate) fn new(socket: OwnedWriteHalf) -> Self {
+    pub(crate) fn new(socket: Writing) -> Self {
         Self { socket }
     }
 
     pub(crate) async fn send(&mut self, message: &Message) -> Result<(), ControlError> {
-        self.socket.write_all(&codec::encode(message)?).await?;
-        Ok(())
+        self.write(&codec::encode(message)?).await
     }
 
     /// Shows that this side is there.
     pub(crate) async fn beat(&mut self) -> Result<(), ControlError> {
-        self.socket.write_all(&codec::BEAT).await?;
+        self.write(&codec::BEAT).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.socket.write_all(bytes).await?;
+        self.socket.flush().await?;
         Ok(())
     }
 }

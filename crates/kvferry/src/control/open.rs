@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use connector::AgentEpoch;
 use connector::handshake::{Handshake, HandshakeError, MAX_BODY, compatible};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use transport::session::{Greeting, HELLO_LEN, Hello, Step};
+use transport::session::{Greeting, Hello, Tls};
 
 use super::{ControlError, HANDSHAKE, Inbound, Outbound};
+use crate::greet::{Stream, accepted, dialled};
 
 /// A control channel whose other end is known.
 pub(crate) struct Opened {
@@ -27,17 +28,17 @@ pub(crate) enum Dialled<K> {
     Opened(Box<Opened>),
 }
 
-/// Opens a channel as the side that connected, unless the peer is known.
+/// Opens a channel as the side that connected to `host`, unless the peer is known.
 pub(crate) async fn dial<K>(
-    stream: TcpStream,
+    socket: TcpStream,
+    (host, tls): (&str, Option<&Tls>),
     greeting: Greeting,
     ours: &Handshake,
     known: impl Fn(AgentEpoch) -> Option<K>,
 ) -> Result<Dialled<K>, ControlError> {
     within(async {
-        let mut stream = stream;
-        stream.set_nodelay(true)?;
-        let hello = greet(&mut stream, greeting).await?;
+        socket.set_nodelay(true)?;
+        let (mut stream, hello) = dialled(socket, host, tls, greeting).await?;
         if let Some(known) = known(AgentEpoch(hello.agent.0)) {
             return Ok(Dialled::Known(known));
         }
@@ -51,14 +52,14 @@ pub(crate) async fn dial<K>(
 
 /// Opens a channel as the side that was connected to. Says nothing before a proper hello.
 pub(crate) async fn accept(
-    stream: TcpStream,
+    socket: TcpStream,
+    tls: Option<&Tls>,
     greeting: Greeting,
     ours: &Handshake,
 ) -> Result<Opened, ControlError> {
     within(async {
-        let mut stream = stream;
-        stream.set_nodelay(true)?;
-        let hello = greet(&mut stream, greeting).await?;
+        socket.set_nodelay(true)?;
+        let (mut stream, hello) = accepted(socket, tls, greeting).await?;
         let theirs = read_body(&mut stream).await?;
         same_peer(&hello, &theirs)?;
         // Also to a peer that does not match: it can then say why on its side.
@@ -75,34 +76,6 @@ async fn within<T>(
     timeout(HANDSHAKE, opening).await.unwrap_or(Err(ControlError::Slow))
 }
 
-/// Gets to know the peer. Any stream will do: one that encrypts goes around the socket before.
-async fn greet(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    mut greeting: Greeting,
-) -> Result<Hello, ControlError> {
-    let meant = |greeting: &Greeting, why: std::io::Error| match greeting.broken_off(why.kind()) {
-        Some(meant) => ControlError::from(meant),
-        None => why.into(),
-    };
-    let mut bytes = [0; HELLO_LEN];
-    loop {
-        match greeting.step()? {
-            Step::Say(word) => {
-                stream.write_all(&word).await.map_err(|why| meant(&greeting, why))?;
-            }
-            Step::Hear(len) => {
-                let heard = &mut bytes[..len];
-                stream.read_exact(heard).await.map_err(|why| meant(&greeting, why))?;
-                greeting.hear(heard)?;
-            }
-            Step::Known(known) => {
-                stream.write_all(&known.last_word).await?;
-                return Ok(known.hello);
-            }
-        }
-    }
-}
-
 /// What has proved the hello's identity must prove that of the body.
 fn same_peer(hello: &Hello, body: &Handshake) -> Result<(), ControlError> {
     let named = [("engine", hello.engine, body.engine.0), ("agent", hello.agent.0, body.agent.0)];
@@ -113,15 +86,16 @@ fn same_peer(hello: &Hello, body: &Handshake) -> Result<(), ControlError> {
 }
 
 /// A length of 32 bits, little-endian, then JSON.
-async fn write_body(stream: &mut TcpStream, ours: &Handshake) -> Result<(), ControlError> {
+async fn write_body(stream: &mut Stream, ours: &Handshake) -> Result<(), ControlError> {
     let body = ours.to_json()?;
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     stream.write_u32_le(length).await?;
     stream.write_all(&body).await?;
+    stream.flush().await?;
     Ok(())
 }
 
-async fn read_body(stream: &mut TcpStream) -> Result<Handshake, ControlError> {
+async fn read_body(stream: &mut Stream) -> Result<Handshake, ControlError> {
     let count = usize::try_from(stream.read_u32_le().await?).unwrap_or(usize::MAX);
     if count > MAX_BODY {
         return Err(HandshakeError::TooMany { what: "bytes", count, limit: MAX_BODY }.into());
@@ -131,7 +105,7 @@ async fn read_body(stream: &mut TcpStream) -> Result<Handshake, ControlError> {
     Ok(Handshake::from_json(&body)?)
 }
 
-fn opened(stream: TcpStream, theirs: Handshake) -> Result<Opened, ControlError> {
+fn opened(stream: Stream, theirs: Handshake) -> Result<Opened, ControlError> {
     let at = stream.peer_addr()?;
     let (read, write) = stream.into_split();
     Ok(Opened { theirs, at, inbound: Inbound::new(read), outbound: Outbound::new(write) })

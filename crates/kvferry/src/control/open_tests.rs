@@ -60,8 +60,8 @@ async fn between(dialler: Greeting, listener: Greeting) -> [String; 2] {
     let (near, far) = sockets().await;
     let (ours, theirs) = (handshake(1), handshake(2));
     let stranger = |_| None::<()>;
-    let dialled = dial(near, dialler, &ours, stranger);
-    let (near, far) = tokio::join!(dialled, accept(far, listener, &theirs));
+    let dialled = dial(near, ("127.0.0.1", None), dialler, &ours, stranger);
+    let (near, far) = tokio::join!(dialled, accept(far, None, listener, &theirs));
     let near = near.map(|dialled| match dialled {
         Dialled::Opened(opened) => *opened,
         Dialled::Known(()) => unreachable!("nobody is known"),
@@ -114,7 +114,7 @@ async fn whoever_drips_is_hung_up_on_in_time() {
         }
     };
     let told = tokio::select! {
-        told = accept(far, listener, &ours) => told.err().unwrap().to_string(),
+        told = accept(far, None, listener, &ours) => told.err().unwrap().to_string(),
         () = drip => panic!("it listened to all of it"),
     };
     assert_eq!(told, "no handshake within 5 s");

@@ -9,7 +9,7 @@ use connector::Class;
 use connector::handshake::Mismatch;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use transport::session::Role;
+use transport::session::{Role, Trust};
 
 use crate::agent::{self, Agent, Command, Fresh};
 use crate::control::{self, ControlError, Opened};
@@ -76,9 +76,10 @@ impl Strangers {
 }
 
 async fn greet(stream: TcpStream, from: SocketAddr, agent: Arc<Agent>) -> Option<Opened> {
-    let greeting = agent::greeting(Role::Prefill, &agent.handshake, agent.secret.clone());
+    let Trust { secret, tls } = &agent.trust;
+    let greeting = agent::greeting(Role::Prefill, &agent.handshake, secret.clone());
     let opened = match greeting {
-        Ok(greeting) => control::accept(stream, greeting, &agent.handshake).await,
+        Ok(greeting) => control::accept(stream, tls.as_deref(), greeting, &agent.handshake).await,
         Err(why) => Err(why.into()),
     };
     match &opened {

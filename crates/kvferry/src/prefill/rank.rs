@@ -44,6 +44,7 @@ impl PrefillRank {
         let listener = listener.map_err(|why| StartError::Listen { address, why })?;
         let address = listener.local_addr()?;
         let advertised = config.advertised(address)?;
+        config.certified(&advertised, address)?;
         let (freed, leases) = mpsc::unbounded_channel();
         let agent = Arc::new(Agent::start(config, engine, Some(freed))?);
         let accepting = AbortOnDrop(tokio::spawn(accept(listener, Arc::clone(&agent))));

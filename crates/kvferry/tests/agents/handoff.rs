@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::proxy::Proxy;
-use crate::common::{BYTES, D, P, RESUME, TOKENS, bounded, within};
+use crate::common::{BYTES, D, P, RESUME, TOKENS, bounded, prompt, within};
 use kvferry::Config;
 use kvferry::connector::{Bounds, Why};
 use kvferry::kv_layout::{BlockTable, PageOrder};
@@ -185,6 +185,38 @@ async fn what_is_there_already_is_left_out() {
         .map(|table| BlockTable { first_token: 0, ids: table.ids[..3].into() });
     d.engine.inspect_unused(&cached.collect::<Vec<_>>()).unwrap();
     d.engine.retire(&tables);
+    assert_eq!(p.freed(1).await, Why::Satisfied);
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
+/// The samples of one prompt, each with blocks and a name of its own: P sees one claim, frees
+/// when the last has ended, and none of them waits for another.
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_samples_of_one_prompt_share_one_claim() {
+    let config = Config::default();
+    let (mut p, d) =
+        (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Apart));
+    let params = p.offer(1).await;
+    let mut samples = Vec::new();
+    for sample in 0..16 {
+        let name = format!("d-1-{sample}");
+        let claim = within("claim", d.decode.claim(&name, &params, prompt(1)));
+        samples.push(claim.await.unwrap());
+    }
+    for (before, offered) in samples.into_iter().enumerate() {
+        let counts = p.prefill.counts().await;
+        assert_eq!((counts.leases, counts.claims, counts.tokens), (1, 1, 1));
+        assert_eq!(d.decode.counts().await.receives, 16 - before);
+        // Its client goes away: no other sample is the worse for it.
+        if before % 5 == 1 {
+            let settled = offered.settled();
+            drop(offered);
+            within("settled", settled).await;
+        } else {
+            assert_eq!(d.receive(1, offered).await.unwrap(), BYTES);
+        }
+    }
     assert_eq!(p.freed(1).await, Why::Satisfied);
     p.at_rest().await;
     d.at_rest().await;

@@ -1,6 +1,8 @@
 //! Real agents over TCP in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../transport/tests/certs/mod.rs"]
+mod certs;
 mod common;
 mod crowd;
 mod dropped;
@@ -12,3 +14,4 @@ mod ranks;
 mod refused;
 mod secret;
 mod strangers;
+mod tls;

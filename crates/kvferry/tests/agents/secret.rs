@@ -23,7 +23,7 @@ fn secret(text: &str) -> Option<Arc<Secret>> {
 }
 
 /// A hand-off between agents of these settings.
-async fn hands_over(p: &Config, d: &Config) {
+pub async fn hands_over(p: &Config, d: &Config) {
     let mut p = P::start(p, PageOrder::Joint).await;
     let d = D::start(d, PageOrder::Joint);
     let params = p.offer(1).await;
@@ -34,7 +34,7 @@ async fn hands_over(p: &Config, d: &Config) {
 }
 
 /// What a decode agent of these settings is told, by a prefill agent that still serves others.
-async fn refused(ours: &Config, theirs: &Config, class: Class) -> String {
+pub async fn refused(ours: &Config, theirs: &Config, class: Class) -> String {
     let mut p = P::start(theirs, PageOrder::Joint).await;
     let params = p.offer(1).await;
     let d = D::start(ours, PageOrder::Joint);

@@ -32,6 +32,7 @@ def settings(model: Model, role: str, **more: Any) -> SimpleNamespace:
         is_kv_consumer=consumer,
         kv_connector_extra_config=extra,
         kv_load_failure_policy=more.pop("policy", "fail"),
+        kv_buffer_device=more.pop("buffer", "cuda" if model.on_device else "cpu"),
     )
     parallel = SimpleNamespace(
         tensor_parallel_size=more.pop("ways", 1),

@@ -53,7 +53,7 @@ class Inspected(Engine):
         for layer in range(len(rank.tensors)):
             self.needed += self._fill(rank, request, layer, span, beside=True)
         beside = rank.storage.bytes != 0
-        if self.model.is_cpu:
+        if self.model.packed:
             own = [block for ids in request.tables.ids for block in ids]
             rank.pages()[own] = 1
             beside |= rank.storage.bytes != 0

@@ -30,7 +30,10 @@ class Model:
     """Tokens of the blocks that kernels work on, if they cut up those of the pool."""
     state_bytes: int = 384
     """Of all ranks together."""
-    is_cpu: bool = False
+    packed: bool = False
+    """Blocks are taken for the backend's own way of packing: see `on_cpu` in `conftest.py`."""
+    on_device: bool = False
+    """The host does not see the memory."""
     name: str = "toy"
     max_len: int = 1 << 12
 
@@ -113,7 +116,12 @@ class Rank:
         if isinstance(rule, State):
             size = self.state_size
             return Tensor(
-                self.storage, INT8, (model.blocks, 1, 1, size), (stride, size, size, 1), offset
+                self.storage,
+                INT8,
+                (model.blocks, 1, 1, size),
+                (stride, size, size, 1),
+                offset,
+                not model.on_device,
             )
         tokens = model.kernel or model.block
         parts = model.block // tokens
@@ -123,7 +131,7 @@ class Rank:
             inner = (self.content, self.own * self.content)
         shape = (model.blocks * parts, self.own, tokens, self.content)
         strides = (stride // 4 // parts, *inner, 1)
-        return Tensor(self.storage, FLOAT32, shape, strides, offset // 4, model.is_cpu)
+        return Tensor(self.storage, FLOAT32, shape, strides, offset // 4, not model.on_device)
 
     def pages(self) -> np.ndarray:
         """All bytes, by block and slot."""

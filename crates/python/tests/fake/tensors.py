@@ -40,7 +40,7 @@ class Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    is_cpu: bool = False
+    is_cpu: bool = True
 
     def stride(self, dim: int | None = None) -> Any:
         return self.strides if dim is None else self.strides[dim]

@@ -93,6 +93,12 @@ impl Toy {
         Self { kept, layers, embedding, head, story }
     }
 
+    /// The same weights with another sequence of tokens.
+    #[must_use]
+    pub fn telling(&self, seed: u64) -> Self {
+        Self { story: Draw::new(seed).below(WORDS, STORY), ..self.clone() }
+    }
+
     /// What its layers keep.
     #[must_use]
     pub fn kept(&self) -> &Model {

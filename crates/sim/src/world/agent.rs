@@ -75,7 +75,11 @@ impl World {
     fn act(&mut self, who: Who, action: Action) {
         match action {
             Action::Send(message) => {
-                let Some(message) = self.outgoing(who, message) else { return };
+                let message = self.outgoing(message);
+                let second = self.oracles.claims.said(who, &message);
+                if let Some(what) = second {
+                    self.broken(Oracle::OneClaim, self.request_of(&message.claim), || what);
+                }
                 if let Body::Answer(answer) = &message.body {
                     let (now, claim) = (self.now, &message.claim);
                     let found = self.oracles.answered(now, who, message.to, claim, answer);
@@ -87,6 +91,9 @@ impl World {
                     format!("{who:?} to {:x} about {}: {body:?}", to.0, claim.request)
                 });
                 let told = self.send(who, &message);
+                if told.is_some() {
+                    self.oracles.claims.lost(who, message.to);
+                }
                 told.into_iter().for_each(|input| self.feed(who, input));
             }
             Action::Grant { reader, token, tables } => self.grant(who, reader, token, tables),
@@ -164,7 +171,10 @@ impl World {
                     self.oracles.kept(self.now, who, &lease.id);
                     self.input(who, Input::Lease(lease));
                 }
-                Order::Fetch(fetch) => {
+                Order::Fetch(mut fetch) => {
+                    if self.is_planted(Planted::ClaimEach) {
+                        fetch.shared = Some(fetch.claim.request.clone());
+                    }
                     let Some(agent) = self.agent_mut(who) else { return };
                     let fetching = Fetching { since: now, ..Fetching::default() };
                     agent.fetching.insert(fetch.claim.clone(), fetching);
@@ -204,6 +214,9 @@ impl World {
         for message in self.incoming(who, message) {
             if let Body::Request(request) = &message.body {
                 self.oracles.asked(who, message.from, &message.claim, request);
+            }
+            if let Body::Answer(answer) = &message.body {
+                self.oracles.claims.heard(who, message.from, &message.claim, answer);
             }
             // A forged notice comes from the one whom it names.
             let from = Peer { agent: message.from, ..from };

@@ -19,11 +19,11 @@ use super::setup::{Fault, MS, SEC};
 
 #[derive(Debug, Default)]
 pub(crate) struct DecodeDesk {
-    arrivals: VecDeque<Delivery>,
+    pub(crate) arrivals: VecDeque<Delivery>,
     pub(crate) requests: BTreeMap<RequestId, Local>,
     /// Requests without blocks, in the order in which they came.
-    queue: VecDeque<RequestId>,
-    named: u64,
+    pub(crate) queue: VecDeque<RequestId>,
+    pub(crate) named: u64,
 }
 
 /// A request of a decode engine.
@@ -34,9 +34,9 @@ pub(crate) struct Local {
     pub(crate) claim: ClaimId,
     pub(crate) prompt: Prompt,
     /// Blocks at the front of the prompt that its own cache has.
-    hit: u32,
+    pub(crate) hit: u32,
     pub(crate) state: State,
-    lists: Vec<Arc<[u32]>>,
+    pub(crate) lists: Vec<Arc<[u32]>>,
     /// What the parameters said, for an engine that believes them.
     pub(crate) hint: Arc<[BlockTable]>,
     pub(crate) fetched: u64,
@@ -81,86 +81,10 @@ impl World {
         }
         if whole {
             while let Some(delivery) = self.engines[engine].decode.arrivals.pop_front() {
-                self.arrive(engine, delivery);
+                self.arrive(engine, &delivery);
             }
             self.allocate(engine);
         }
-    }
-
-    fn arrive(&mut self, engine: usize, delivery: Delivery) {
-        let Some(name) = self.name(engine, &delivery) else { return };
-        let same = self.engines[engine].decode.requests.get(&name);
-        if same.is_some_and(|local| local.state == State::Running) {
-            return self.book.tally.count("rejected: the name is in use");
-        }
-        let params = self.params_as_read(engine, &delivery.params);
-        let remote = match self.engines[engine].scheduler.admit(name.clone(), &params) {
-            Ok(remote) => remote,
-            Err(why) => {
-                return self.broken(Oracle::Ends, Some(delivery.request), || format!("{why}"));
-            }
-        };
-        let prompt = self.router.prompt_of(delivery.request);
-        let tokens = u32::try_from(remote.tokens).unwrap_or(u32::MAX);
-        if tokens > prompt.tokens {
-            return self.book.tally.count("rejected: more tokens than the prompt has");
-        }
-        let (digest, claim) = (self.router.digest(prompt, tokens), remote.claim.clone());
-        let under_way = self.engines[engine].scheduler.fetch(remote, digest).is_err();
-        if under_way {
-            return self.book.tally.count("rejected: the name is in use");
-        }
-        let prompt = Prompt { tokens, ..prompt };
-        self.begin(engine, name, claim, (delivery, prompt));
-    }
-
-    fn begin(
-        &mut self,
-        engine: usize,
-        name: RequestId,
-        claim: ClaimId,
-        (delivery, prompt): (Delivery, Prompt),
-    ) {
-        let Delivery { request, hint, .. } = delivery;
-        self.note(Some(request), || format!("engine {engine} admits {name} for {claim:?}"));
-        // It finds all in its own cache, or its client has gone: the blocks are not wanted.
-        if self.fault(Fault::Abort, 500) {
-            self.engines[engine].scheduler.release(&name);
-            return self.book.tally.count("full hit or rejected");
-        }
-        let blocks = u64::from(prompt.tokens.div_ceil(BLOCK));
-        let hit = if self.fault(Fault::Abort, 2000) { self.between(0, blocks) } else { 0 };
-        if self.fault(Fault::Abort, 800) {
-            let at = self.now + self.between(0, 2 * SEC);
-            let life = self.engines[engine].life;
-            self.queue.push(at, What::Abort { engine, life, name: name.clone() });
-        }
-        self.book.owners += 1;
-        let local = Local {
-            request,
-            owner: self.book.owners,
-            claim,
-            prompt,
-            hit: u32::try_from(hit).unwrap_or(0),
-            state: State::Queued,
-            lists: Vec::new(),
-            hint,
-            fetched: self.now,
-        };
-        let desk = &mut self.engines[engine].decode;
-        desk.queue.push_back(name.clone());
-        desk.requests.insert(name, local);
-    }
-
-    /// The engine's own name for a request; a client's name that is in use is kept.
-    fn name(&mut self, engine: usize, delivery: &Delivery) -> Option<RequestId> {
-        let desk = &mut self.engines[engine].decode;
-        let taken = desk.requests.iter().find(|(_, local)| local.request == delivery.request);
-        if let (true, Some((name, _))) = (delivery.same_name, taken) {
-            return Some(name.clone());
-        }
-        desk.named += 1;
-        RequestId::new(&format!("d{}-{}", delivery.request, desk.named)).ok()
     }
 
     /// First come, first served.
@@ -234,6 +158,7 @@ impl World {
 
     /// Only now may anybody see the blocks.
     fn received(&mut self, engine: usize, name: &RequestId) {
+        self.look_at_next_token(engine, name);
         self.look_at_bytes(engine, name);
         self.book.tally.count("received");
         let Some(local) = self.engines[engine].decode.requests.get_mut(name) else { return };
@@ -324,7 +249,7 @@ impl World {
             for (part, source) in sources.iter().enumerate() {
                 for (group, block, id) in local.wanted() {
                     let tag = Tag { write, group, block, rank: *source };
-                    let found = memory.read(rank, id, part);
+                    let found = memory.read(rank, id, part).tag;
                     if found != tag {
                         wrong = Some(format!("rank {rank} has {found:?} instead of {tag:?}"));
                     }

@@ -6,7 +6,7 @@ use connector::{AgentEpoch, ClaimId, Input, ReadFailure, ReadToken};
 
 use super::World;
 use super::events::{What, Who};
-use super::memory::Tag;
+use super::memory::Cell;
 use super::oracle::Oracle;
 use super::planted::Planted;
 use super::setup::{Fault, MS, SEC};
@@ -46,7 +46,7 @@ pub(crate) struct Read {
     /// Copies that have been taken from P.
     taken: usize,
     /// Taken, and not yet written at D.
-    flying: Vec<(Copied, Tag)>,
+    flying: Vec<(Copied, Cell)>,
     /// P's side is sending.
     pub(crate) serving: bool,
     pub(crate) ends: Option<ReadFailure>,
@@ -229,7 +229,7 @@ impl World {
         let Some(read) = self.endpoints.reads.get_mut(&id) else { return };
         let (flying, d, owner) = (std::mem::take(&mut read.flying), read.d, read.what.owner);
         let claim = read.claim.clone();
-        for (copied, tag) in flying {
+        for (copied, cell) in flying {
             let memory = &mut self.engines[d.engine].memory;
             if memory.owned(copied.to, owner).is_err() {
                 let request = self.request_of(&claim);
@@ -237,7 +237,7 @@ impl World {
                     format!("{d:?} writes into block {} of another owner", copied.to)
                 });
             }
-            memory.write(d.rank, copied.to, copied.part, tag);
+            memory.write(d.rank, copied.to, copied.part, cell);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The block pool of one engine and what lies in its ranks' memories.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::BlockPool;
@@ -15,8 +16,16 @@ pub(crate) struct Tag {
     pub(crate) rank: usize,
 }
 
+/// What one rank of P has of one block.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) tag: Tag,
+    /// The keys and values of its tokens, in a sequence that the toy model runs on.
+    pub(crate) numbers: Option<Rc<[f64]>>,
+}
+
 /// A block is painted over when it is given back: whoever reads it later shows.
-pub(crate) const PAINT: Tag = Tag { write: 0, group: 0, block: 0, rank: 0 };
+const PAINT: Cell = Cell { tag: Tag { write: 0, group: 0, block: 0, rank: 0 }, numbers: None };
 
 /// A block that another owner has, or nobody.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +39,7 @@ pub(crate) struct Memory {
     /// Who owns each block; 0 is nobody.
     owners: Vec<u32>,
     /// Of each rank, so many cells a block as it has sources.
-    cells: Vec<Vec<Tag>>,
+    cells: Vec<Vec<Cell>>,
     parts: Vec<usize>,
 }
 
@@ -91,13 +100,13 @@ impl Memory {
         }
     }
 
-    pub(crate) fn write(&mut self, rank: usize, id: u32, part: usize, tag: Tag) {
+    pub(crate) fn write(&mut self, rank: usize, id: u32, part: usize, cell: Cell) {
         let at = id as usize * self.parts[rank] + part;
-        self.cells[rank][at] = tag;
+        self.cells[rank][at] = cell;
     }
 
-    pub(crate) fn read(&self, rank: usize, id: u32, part: usize) -> Tag {
-        self.cells[rank].get(id as usize * self.parts[rank] + part).copied().unwrap_or(PAINT)
+    pub(crate) fn read(&self, rank: usize, id: u32, part: usize) -> Cell {
+        self.cells[rank].get(id as usize * self.parts[rank] + part).cloned().unwrap_or(PAINT)
     }
 
     /// A worker died, and its memory with it.

@@ -1,9 +1,10 @@
 //! Makes the planted mistakes, around the machines and never in them.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use connector::message::{Answer, Body, Message, Request};
-use connector::{ClaimId, Event, Input, LeaseId};
+use connector::{AgentEpoch, ClaimId, Event, Input, LeaseId};
 use serde_json::Value;
 
 use super::World;
@@ -16,6 +17,8 @@ use super::planted::Planted;
 pub(crate) struct Mistakes {
     /// Claims, and of which lease P took them to be.
     looked_up: Vec<(ClaimId, LeaseId)>,
+    /// What a reader should have asked, by whom it told that it is done instead.
+    done_early: BTreeMap<(AgentEpoch, AgentEpoch, ClaimId), u64>,
 }
 
 impl World {
@@ -39,13 +42,27 @@ impl World {
                     grant.prompt = self.router.digest(prompt, prompt.tokens);
                 }
             }
+            (Some(Planted::DoneEarly), Body::Answer(Answer::Alive)) => {
+                let Message { from, to, claim, .. } = &message;
+                let asked = self.mistakes.done_early.remove(&(*to, *from, claim.clone()));
+                if let Some(number) = asked {
+                    message.body = Body::Answer(Answer::Intact { number });
+                }
+            }
             _ => {}
         }
         vec![message]
     }
 
     /// A message as its sender puts it on the wire.
-    pub(crate) fn outgoing(&mut self, _who: Who, mut message: Message) -> Option<Message> {
+    pub(crate) fn outgoing(&mut self, mut message: Message) -> Message {
+        if let (true, Body::Request(Request::Check { number })) =
+            (self.is_planted(Planted::DoneEarly), &message.body)
+        {
+            let reader = (message.from, message.to, message.claim.clone());
+            self.mistakes.done_early.insert(reader, *number);
+            message.body = Body::Request(Request::Done);
+        }
         if let (true, Body::Answer(_)) = (self.is_planted(Planted::IgnoreNonce), &message.body) {
             let claim = &message.claim;
             let asked = self.mistakes.looked_up.iter().rev().find(|(asked, lease)| {
@@ -56,7 +73,7 @@ impl World {
                 message.claim = asked.clone();
             }
         }
-        Some(message)
+        message
     }
 
     /// One reader's notice, and the same in the name of the others.

@@ -176,6 +176,7 @@ impl World {
         self.note(None, || format!("{who:?} loses {peer:?}"));
         self.disconnect(who, peer);
         self.oracles.peer_lost(self.now, who, peer);
+        self.oracles.claims.lost(who, peer);
         self.input(who, Input::PeerLost(peer));
         if self.agent(who).is_some_and(|agent| agent.may_be_read_by(peer)) {
             self.broken(Oracle::DeadPeer, None, || format!("{who:?} still lets {peer:?} read"));

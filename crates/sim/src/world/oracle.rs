@@ -6,6 +6,7 @@ use std::fmt;
 use connector::message::{Answer, Request};
 use connector::{AgentEpoch, ClaimId, LeaseId, Rank, Why};
 
+use super::claims::Claims;
 use super::events::Who;
 use super::setup::{MS, SEC};
 
@@ -32,14 +33,19 @@ pub enum Oracle {
     LateFree,
     /// Where peers can be reached, P is told of every request that nobody will read.
     Untold,
-    /// What was released is never granted.
+    /// What was released is never granted, and what has ended never said to be intact.
     Revived,
+    /// A worker of D has one claim of a lease at a time.
+    OneClaim,
     /// D waits for nobody longer than its bounds say.
     LateEnd,
     /// Everything ends once, and as its state allows.
     Ends,
     /// What D publishes is what the prefill of its own lease wrote.
     WrongBytes,
+    /// A model that goes on from what D publishes gives the logits that it gives without a
+    /// hand-off, bit for bit.
+    OtherLogits,
     /// What was read after P had freed it is never received.
     StaleRead,
     /// Nobody touches memory that was withdrawn.
@@ -75,6 +81,8 @@ const OLDEST_MIN: u64 = 590 * SEC;
 /// What is seen of the leases of all prefill engines.
 #[derive(Debug, Default)]
 pub(crate) struct Oracles {
+    /// What the workers of D have claimed.
+    pub(crate) claims: Claims,
     leases: BTreeMap<LeaseId, Watched>,
 }
 
@@ -170,7 +178,7 @@ impl Oracles {
             Request::Claim { .. } | Request::Release => {
                 claimed.released.insert(from);
             }
-            Request::Renew | Request::Done => {}
+            Request::Renew | Request::Done | Request::Check { .. } => {}
         }
     }
 
@@ -194,6 +202,10 @@ impl Oracles {
                 claimed.answered = Some(now);
                 claimed.agents.insert(to);
             }
+            Answer::Intact { .. } if claimed.ended.is_some() && !claimed.alive.contains(&to) => {
+                let what = format!("{who:?} calls {claim:?} intact, which has ended");
+                return Some((Oracle::Revived, what));
+            }
             Answer::Renewed { .. } => claimed.answered = Some(now),
             Answer::Alive => {
                 claimed.alive.insert(to);
@@ -206,7 +218,7 @@ impl Oracles {
             }
             // It came before the lease and waited in vain.
             Answer::Unknown => claimed.forget(to),
-            Answer::Pending | Answer::Over => {}
+            Answer::Pending | Answer::Over | Answer::Intact { .. } => {}
         }
         None
     }

@@ -28,10 +28,14 @@ pub enum Planted {
     OldEpoch,
     /// D uses blocks again when a read of them has been overdue for long enough.
     FreeByClock,
+    /// D says that it is done when the first of several samples is.
+    DoneEarly,
+    /// D claims for each sample.
+    ClaimEach,
 }
 
 /// Each with its name.
-pub const PLANTED: [(Planted, &str); 11] = [
+pub const PLANTED: [(Planted, &str); 13] = [
     (Planted::FreeEarly, "free-early"),
     (Planted::FreeTwice, "free-twice"),
     (Planted::IgnoreNonce, "ignore-nonce"),
@@ -43,6 +47,8 @@ pub const PLANTED: [(Planted, &str); 11] = [
     (Planted::SkipDigest, "skip-digest"),
     (Planted::OldEpoch, "old-epoch"),
     (Planted::FreeByClock, "free-by-clock"),
+    (Planted::DoneEarly, "done-early"),
+    (Planted::ClaimEach, "claim-each"),
 ];
 
 /// A word that names no mistake.

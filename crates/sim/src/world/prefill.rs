@@ -9,11 +9,12 @@ use kv_layout::BlockTable;
 use rand::RngExt;
 
 use super::World;
-use super::memory::{NotOwned, Tag};
+use super::memory::{Cell, NotOwned, Tag};
 use super::oracle::Oracle;
 use super::planted::Planted;
 use super::router::{BLOCK, GROUPS, Prompt, first_block};
 use super::setup::{Fault, SEC};
+use super::story::Story;
 
 #[derive(Debug, Default)]
 pub(crate) struct PrefillDesk {
@@ -139,11 +140,15 @@ impl World {
 
     /// What the forward pass leaves on every rank.
     fn write(&mut self, engine: usize, prompt: Prompt, write: u32, lists: &[Arc<[u32]>]) {
+        let (story, terrain) = (self.router.story(prompt, self.terrain.heads()), &self.terrain);
         let engine = &mut self.engines[engine];
         for (group, list) in lists.iter().enumerate() {
             for (block, &id) in (first_block(group, prompt.tokens)..).zip(list.iter()) {
                 for rank in 0..engine.agents.len() {
-                    engine.memory.write(rank, id, 0, Tag { write, group, block, rank });
+                    let tag = Tag { write, group, block, rank };
+                    let page = |story: &Story| story.page(group, block, terrain.head(rank));
+                    let numbers = story.as_deref().map(page);
+                    engine.memory.write(rank, id, 0, Cell { tag, numbers });
                 }
             }
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::World;
 use super::events::What;
 use super::setup::{Fault, MS, SEC};
+use super::story::Story;
 
 /// Tokens of a block.
 pub(crate) const BLOCK: u32 = 16;
@@ -22,6 +23,9 @@ pub(crate) const GROUPS: usize = 2;
 
 /// Tokens that the second group sees.
 pub(crate) const WINDOW: u32 = 24;
+
+/// One text in so many is run by the toy model.
+const TOLD: u32 = 4;
 
 /// The first block of a group that the last token of a prompt still needs.
 pub(crate) fn first_block(group: usize, tokens: u32) -> u32 {
@@ -41,6 +45,8 @@ pub(crate) struct Delivery {
     pub(crate) engine: usize,
     /// Whose prompt it has.
     pub(crate) request: u32,
+    /// How many answers the client wants: so many requests with the same parameters.
+    pub(crate) samples: u64,
     pub(crate) params: Rc<Value>,
     /// What a mistaken engine takes for P's blocks.
     pub(crate) hint: Arc<[BlockTable]>,
@@ -52,6 +58,8 @@ pub(crate) struct Delivery {
 pub(crate) struct Router {
     prompts: Vec<Prompt>,
     digests: BTreeMap<(Prompt, u32), PromptDigest>,
+    /// What the toy model makes of some prompts.
+    stories: BTreeMap<Prompt, Rc<Story>>,
     /// The last block lists that came by.
     hint: Option<Arc<[BlockTable]>>,
     /// Requests under way between P and D.
@@ -65,6 +73,19 @@ impl Router {
 
     pub(crate) fn requests(&self) -> u32 {
         u32::try_from(self.prompts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What the toy model, of so many heads, makes of a prompt, for one in a few.
+    pub(crate) fn story(&mut self, prompt: Prompt, heads: u32) -> Option<Rc<Story>> {
+        if !prompt.text.is_multiple_of(TOLD) {
+            return None;
+        }
+        if let Some(story) = self.stories.get(&prompt) {
+            return Some(Rc::clone(story));
+        }
+        let story = Rc::new(Story::new(prompt, heads).ok()?);
+        self.stories.insert(prompt, Rc::clone(&story));
+        Some(story)
     }
 
     /// What the first tokens of a prompt are.
@@ -121,7 +142,9 @@ impl World {
         let hint = if self.fault(Fault::Router, 500) { before.unwrap_or(hint) } else { hint };
         let params = Rc::new(params.to_json());
         let engine = self.some_decode();
-        let delivery = Delivery { engine, request, params, hint, same_name: false };
+        let samples = if self.chance(80) { self.between(2, 17) } else { 1 };
+        self.book.tally.add("samples beside the first", samples - 1);
+        let delivery = Delivery { engine, request, samples, params, hint, same_name: false };
         let soon = self.between(MS / 10, 20 * MS);
         if !self.fault(Fault::Router, 2500) {
             return self.carry_to(delivery, soon);

@@ -193,6 +193,8 @@ pub(crate) struct Terrain {
     pub(crate) one_sided: bool,
     /// A fence cuts all reads of an endpoint, not just those of one peer.
     pub(crate) fence_all: bool,
+    /// All ranks of P keep the same heads, instead of one each.
+    pub(crate) replicas: bool,
     /// Of each rank of P, the ranks of D that read it.
     pub(crate) readers: Vec<BTreeSet<usize>>,
     /// Of each rank of D, the ranks of P that it reads.
@@ -233,6 +235,7 @@ impl Terrain {
         Self {
             setup: setup.clone(),
             places,
+            replicas,
             one_sided: random.random_bool(0.5),
             fence_all: random.random_bool(0.3),
             sources,
@@ -247,6 +250,17 @@ impl Terrain {
 }
 
 impl Terrain {
+    /// Heads of the toy model over all ranks of P.
+    pub(crate) fn heads(&self) -> u32 {
+        let ranks = if self.replicas { 1 } else { self.setup.prefill_ranks };
+        u32::try_from(ranks).unwrap_or(u32::MAX)
+    }
+
+    /// The head that a rank of P keeps.
+    pub(crate) fn head(&self, rank: usize) -> u32 {
+        if self.replicas { 0 } else { u32::try_from(rank).unwrap_or(u32::MAX) }
+    }
+
     /// When the last fault is over.
     pub(crate) fn calm_at(&self) -> u64 {
         self.span + 10 * SEC

@@ -6,18 +6,24 @@ use std::collections::BTreeMap;
 use sim::world::{Faults, Oracle, PLANTED, Planted, Setup, Violation, run};
 
 /// A mistake, the rules of which one must see it first, and what may go wrong besides.
-const CAUGHT: [(Planted, &[Oracle], &str); 11] = [
-    (Planted::FreeEarly, &[Oracle::FreedWhileServed, Oracle::WrongBytes], "all"),
+const CAUGHT: [(Planted, &[Oracle], &str); 13] = [
+    (
+        Planted::FreeEarly,
+        &[Oracle::FreedWhileServed, Oracle::WrongBytes, Oracle::OtherLogits],
+        "all",
+    ),
     (Planted::FreeTwice, &[Oracle::FreedTwice], "none"),
-    (Planted::IgnoreNonce, &[Oracle::WrongBytes], "none"),
-    (Planted::SkipCommit, &[Oracle::StaleRead, Oracle::WrongBytes], "all"),
+    (Planted::IgnoreNonce, &[Oracle::WrongBytes, Oracle::Unserved, Oracle::LateFree], "none"),
+    (Planted::SkipCommit, &[Oracle::StaleRead, Oracle::WrongBytes, Oracle::OtherLogits], "all"),
     (Planted::DropDone, &[Oracle::Unserved], "none"),
     (Planted::CountTwice, &[Oracle::Unserved, Oracle::StaleRead], "none"),
     (Planted::ReportTwice, &[Oracle::Ends], "none"),
-    (Planted::TrustParams, &[Oracle::WrongBytes], "router"),
-    (Planted::SkipDigest, &[Oracle::WrongBytes], "router"),
-    (Planted::OldEpoch, &[Oracle::WrongBytes], "crash,router"),
+    (Planted::TrustParams, &[Oracle::WrongBytes, Oracle::OtherLogits], "router"),
+    (Planted::SkipDigest, &[Oracle::WrongBytes, Oracle::OtherLogits], "router"),
+    (Planted::OldEpoch, &[Oracle::WrongBytes, Oracle::OtherLogits], "crash,router"),
     (Planted::FreeByClock, &[Oracle::FreedUnderRead], "read"),
+    (Planted::DoneEarly, &[Oracle::StaleRead, Oracle::Unserved], "none"),
+    (Planted::ClaimEach, &[Oracle::OneClaim], "none"),
 ];
 
 /// Worlds in which a mistake may hide.
@@ -53,4 +59,22 @@ fn every_mistake_has_a_test() {
     for (planted, name) in PLANTED {
         assert_eq!(name.parse(), Ok(planted));
     }
+}
+
+/// The model has the last word: where wrong numbers are published it sees them itself, and it
+/// does not mind those that are another request's but the same.
+#[test]
+fn wrong_numbers_show_in_the_next_token() {
+    let by_the_model = |planted, faults: &str| {
+        let broken = caught(planted, &faults.parse().unwrap());
+        broken.iter().filter(|broken| broken.oracle == Oracle::OtherLogits).count()
+    };
+    for (planted, faults) in [
+        (Planted::TrustParams, "router"),
+        (Planted::SkipDigest, "router"),
+        (Planted::FreeEarly, "all"),
+    ] {
+        assert!(by_the_model(planted, faults) > 0, "{planted}");
+    }
+    assert_eq!(by_the_model(Planted::IgnoreNonce, "none"), 0, "the same prompt");
 }

@@ -15,11 +15,13 @@ pub(crate) use slice::Slice;
 /// for reads and writes by any thread. Nobody holds Rust references to those bytes other than
 /// to atomics: movers write them from system calls and other threads at any time.
 ///
-/// Rust's memory model has no races between atomics of different sizes. `loopback`, the one
-/// mover that copies in this process, uses `AtomicU64` where source and target are both aligned
-/// to 8 bytes and `AtomicU8` for everything else. So whoever looks, be it through atomics,
-/// looks with these sizes or not before the transfer has completed; and of two loopback
-/// transfers at a time that share bytes, both are aligned or neither is.
+/// Rust's memory model has no races between atomics of different sizes. Two movers copy in this
+/// process. `loopback` uses `AtomicU64` where source and target are both aligned to 8 bytes and
+/// `AtomicU8` for everything else. `tcp` under TLS uses `AtomicU64` for aligned words and
+/// `AtomicU8` at the ends of the pieces that come and go at once. So whoever looks, be it through
+/// atomics, looks with these sizes or not before the transfer has completed; of two loopback
+/// transfers at a time that share bytes, both are aligned or neither is; and what a transfer
+/// under TLS writes is shared with no other at that time.
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;

@@ -1,5 +1,6 @@
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use super::Memory;
 
@@ -53,14 +54,68 @@ impl<'a> Slice<'a> {
             // the contract of `Memory`.
             let (from, to) =
                 unsafe { (AtomicU64::from_ptr(from.add(at)), AtomicU64::from_ptr(to.add(at))) };
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            to.store(from.load(Relaxed), Relaxed);
         }
         for at in words * 8..len {
             // SAFETY: `at` is below the length of both slices; the rest as above.
             let (from, to) = unsafe {
                 (AtomicU8::from_ptr(self.ptr.add(at)), AtomicU8::from_ptr(target.ptr.add(at)))
             };
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            to.store(from.load(Relaxed), Relaxed);
         }
+    }
+
+    /// Copies as many bytes as both have into bytes of one's own, as [`words`](Self::words) cuts
+    /// them. Gives their number.
+    pub(crate) fn read_into(self, target: &mut [u8]) -> usize {
+        let len = self.len.min(target.len());
+        let (head, words) = self.words(len);
+        let (start, rest) = target[..len].split_at_mut(head);
+        let (middle, end) = rest.as_chunks_mut();
+        self.bytes(0, start.len()).zip(start).for_each(|(at, byte)| *byte = at.load(Relaxed));
+        for (at, word) in self.whole(head, words).zip(middle) {
+            *word = at.load(Relaxed).to_ne_bytes();
+        }
+        self.bytes(head + 8 * words, len).zip(end).for_each(|(at, byte)| *byte = at.load(Relaxed));
+        len
+    }
+
+    /// Copies as many bytes as both have from bytes of one's own; the same.
+    pub(crate) fn write_from(self, source: &[u8]) -> usize {
+        let len = self.len.min(source.len());
+        let (head, words) = self.words(len);
+        let (start, rest) = source[..len].split_at(head);
+        let (middle, end) = rest.as_chunks();
+        self.bytes(0, start.len()).zip(start).for_each(|(at, byte)| at.store(*byte, Relaxed));
+        for (at, word) in self.whole(head, words).zip(middle) {
+            at.store(u64::from_ne_bytes(*word), Relaxed);
+        }
+        self.bytes(head + 8 * words, len).zip(end).for_each(|(at, byte)| at.store(*byte, Relaxed));
+        len
+    }
+
+    /// Of the first `len` bytes, how many are in front of the first aligned word, and how many
+    /// whole words follow.
+    fn words(self, len: usize) -> (usize, usize) {
+        let head = self.ptr.addr().wrapping_neg() % align_of::<AtomicU64>();
+        let head = head.min(len);
+        (head, (len - head) / 8)
+    }
+
+    /// The bytes from `start` to `end`, as atomics.
+    fn bytes(self, start: usize, end: usize) -> impl Iterator<Item = &'a AtomicU8> {
+        debug_assert!(end <= self.len, "beyond the slice");
+        // SAFETY: `end` is at most the length of the slice, whose memory outlives `'a`, and
+        // others use it as atomics, by the contract of `Memory`.
+        (start..end).map(move |at| unsafe { AtomicU8::from_ptr(self.ptr.add(at)) })
+    }
+
+    /// So many words from `start` on, where one is aligned.
+    fn whole(self, start: usize, count: usize) -> impl Iterator<Item = &'a AtomicU64> {
+        debug_assert!(start + 8 * count <= self.len, "beyond the slice");
+        // SAFETY: the words lie inside the slice and the first is aligned; the rest as above.
+        (0..count).map(move |at| unsafe {
+            AtomicU64::from_ptr(self.ptr.add(start).cast::<u64>().add(at))
+        })
     }
 }

@@ -1,7 +1,9 @@
-use std::io::ErrorKind::{self, BrokenPipe, ConnectionReset, UnexpectedEof};
+use std::io;
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
 use std::sync::Arc;
 
 use super::proof::{Side, Transcript};
+use super::tls::{self, Binding};
 use super::{Channel, HELLO_LEN, Hello, HelloError, PROOF_LEN, Role, Secret, VERSIONS};
 use crate::Class;
 
@@ -11,6 +13,8 @@ pub struct Greeting {
     side: Side,
     own: Hello,
     secret: Option<Arc<Secret>>,
+    /// Of the TLS session that all this is said in, if it is.
+    binding: Option<Binding>,
     state: State,
 }
 
@@ -62,6 +66,30 @@ pub enum GreetingError {
     /// The peer says that this side's proof is none.
     #[error("the peer did not take this side's secret for its own: give both the same")]
     NotTaken,
+    /// Only the peer speaks TLS.
+    #[error("the peer speaks TLS and this side does not: give both certificates, or neither")]
+    OnlyTheirTls,
+    /// Only this side speaks TLS.
+    #[error("this side speaks TLS and the peer does not: give both certificates, or neither")]
+    OnlyOurTls,
+    /// The peer shows no certificate that this side takes.
+    #[error("the peer's certificate is refused: {why}")]
+    Certificate {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The peer says that this side's certificate is none that it takes.
+    #[error("the peer refuses this side's certificate: {why}")]
+    CertificateNotTaken {
+        /// What it says is wrong with it.
+        why: String,
+    },
+    /// What comes is no TLS that both sides understand, or was changed on the way.
+    #[error("TLS with the peer failed: {why}")]
+    Tls {
+        /// What is wrong with it.
+        why: String,
+    },
     /// The peer hung up before it was known.
     #[error("the peer hung up before it said who it is: it is not kvferry, or has many callers")]
     HungUp,
@@ -79,8 +107,12 @@ impl GreetingError {
             | Self::OnlyTheirs
             | Self::OnlyOurs
             | Self::Proof
-            | Self::NotTaken => Class::Config,
-            Self::Hello(_) | Self::Part { .. } => Class::Protocol,
+            | Self::NotTaken
+            | Self::OnlyTheirTls
+            | Self::OnlyOurTls
+            | Self::Certificate { .. }
+            | Self::CertificateNotTaken { .. } => Class::Config,
+            Self::Hello(_) | Self::Part { .. } | Self::Tls { .. } => Class::Protocol,
             Self::HungUp => Class::PeerLost,
             Self::Unasked(_) => Class::Bug,
         }
@@ -123,7 +155,13 @@ impl Greeting {
 
     fn new(side: Side, own: Hello, secret: Option<Arc<Secret>>, state: State) -> Self {
         let own = Hello { proves: secret.is_some(), ..own };
-        Self { side, own, secret, state }
+        Self { side, own, secret, binding: None, state }
+    }
+
+    /// The same inside a TLS session, before the first step: what is proved holds there alone.
+    #[must_use]
+    pub fn inside(self, session: Binding) -> Self {
+        Self { binding: Some(session), ..self }
     }
 
     /// What to do next. It is asked for once for each word that is said.
@@ -160,14 +198,23 @@ impl Greeting {
         Ok(())
     }
 
-    /// What it means that a step fails now in this way, where it means something.
+    /// What it means that a step fails now in this way, where it means something, or the TLS
+    /// handshake before the first step. `heard` are the bytes that came instead of those asked for.
     #[must_use]
-    pub fn broken_off(&self, how: ErrorKind) -> Option<GreetingError> {
-        let hung_up = matches!(how, UnexpectedEof | ConnectionReset | BrokenPipe);
-        (hung_up && self.side == Side::Dialler).then_some(GreetingError::HungUp)
+    pub fn broken_off(&self, how: &io::Error, heard: &[u8]) -> Option<GreetingError> {
+        if self.binding.is_none() && heard.starts_with(&tls::ALERT) {
+            return Some(GreetingError::OnlyTheirTls);
+        }
+        let hung_up = matches!(how.kind(), UnexpectedEof | ConnectionReset | BrokenPipe);
+        let hung_up = hung_up && self.side == Side::Dialler;
+        tls::meaning(how).or(hung_up.then_some(GreetingError::HungUp))
     }
 
     fn met(&mut self, theirs: &[u8; HELLO_LEN]) -> Result<State, GreetingError> {
+        if self.side == Side::Listener && theirs.starts_with(&tls::HANDSHAKE) {
+            let hello = self.own.encode().to_vec();
+            return Ok(State::Refuse(hello, GreetingError::OnlyTheirTls));
+        }
         let hello = Hello::decode(theirs)?;
         if self.side == Side::Listener {
             (self.own.stream, self.own.streams) = (hello.stream, hello.streams);
@@ -178,10 +225,10 @@ impl Greeting {
                 Side::Listener => Ok(State::Refuse(self.own.encode().to_vec(), why)),
             };
         }
-        let own = self.own.encode();
+        let (own, binding) = (self.own.encode(), self.binding);
         let transcript = match self.side {
-            Side::Dialler => Transcript { dialler: own, listener: *theirs },
-            Side::Listener => Transcript { dialler: *theirs, listener: own },
+            Side::Dialler => Transcript { dialler: own, listener: *theirs, binding },
+            Side::Listener => Transcript { dialler: *theirs, listener: own, binding },
         };
         Ok(match (&self.secret, self.side) {
             (None, Side::Dialler) => State::Known(Known { hello, last_word: Vec::new() }),

@@ -1,3 +1,4 @@
+use super::tls::Binding;
 use super::{HELLO_LEN, Secret};
 
 /// Bytes of a proof.
@@ -27,11 +28,13 @@ impl Side {
     }
 }
 
-/// Both hellos of a socket, as they were on the wire.
+/// Both hellos of a socket, as they were said, and what names the TLS session around them.
 #[derive(Clone, Copy)]
 pub(super) struct Transcript {
     pub(super) dialler: [u8; HELLO_LEN],
     pub(super) listener: [u8; HELLO_LEN],
+    /// With none, nothing goes in.
+    pub(super) binding: Option<Binding>,
 }
 
 impl Transcript {
@@ -45,7 +48,8 @@ impl Transcript {
         secret.is_tag(&self.parts(side), proof)
     }
 
-    fn parts(&self, side: Side) -> [&[u8]; 3] {
-        [side.label(), &self.dialler, &self.listener]
+    fn parts(&self, side: Side) -> [&[u8]; 4] {
+        let binding = self.binding.as_ref().map_or(&[][..], |binding| &binding[..]);
+        [side.label(), &self.dialler, &self.listener, binding]
     }
 }

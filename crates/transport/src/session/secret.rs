@@ -1,13 +1,12 @@
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::PROOF_LEN;
+use super::file::{self, FileError};
 use crate::Class;
 
 /// Bytes of a secret.
@@ -16,10 +15,6 @@ const MAX: usize = 4096;
 
 /// What a line may end with, which is no part of the secret.
 const LINE_END: usize = 2;
-
-/// Permission bits by which others than its owner may write a file, and read it.
-const OTHERS_WRITE: u32 = 0o022;
-const OTHERS_READ: u32 = 0o044;
 
 /// What all agents that may talk to each other know, and nobody else.
 #[derive(Clone)]
@@ -114,14 +109,15 @@ impl Secret {
     /// # Errors
     /// [`SecretError`]: the file or what is in it cannot be used.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let unreadable = |why| SecretError::Read { path: path.to_owned(), why };
-        // Whoever opens a pipe that nobody writes to would wait for ever.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let file = file.map_err(unreadable)?;
-        check(&file, path)?;
-        let mut bytes = Vec::new();
         let most = (MAX + LINE_END + 1) as u64;
-        file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = file::read(path, most, Some("secret")).map_err(|why| {
+            let path = path.to_owned();
+            match why {
+                FileError::Read(why) => SecretError::Read { path, why },
+                FileError::NotAFile => SecretError::NotAFile { path },
+                FileError::Writable(mode) => SecretError::Writable { path, mode },
+            }
+        })?;
         Self::new(&bytes)
     }
 
@@ -139,22 +135,4 @@ impl Secret {
         parts.iter().for_each(|part| mac.update(part));
         mac
     }
-}
-
-/// Looks at the open file, so that none can be put in its place meanwhile.
-fn check(file: &File, path: &Path) -> Result<(), SecretError> {
-    let about = file.metadata();
-    let about = about.map_err(|why| SecretError::Read { path: path.to_owned(), why })?;
-    if !about.is_file() {
-        return Err(SecretError::NotAFile { path: path.to_owned() });
-    }
-    let mode = about.mode() & 0o777;
-    if mode & OTHERS_WRITE != 0 {
-        return Err(SecretError::Writable { path: path.to_owned(), mode });
-    }
-    if mode & OTHERS_READ != 0 {
-        let mode = format!("{mode:03o}");
-        tracing::warn!(path = %path.display(), %mode, "others may read the secret");
-    }
-    Ok(())
 }

@@ -1,9 +1,8 @@
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MAX_OPEN_REQUESTS, MAX_STREAMS};
-use crate::session::Secret;
+use crate::session::Trust;
 use crate::{AgentId, BindError};
 
 /// What any time here may be, so that a clock can always be added to it.
@@ -19,8 +18,8 @@ pub struct TcpConfig {
     /// Where readers connect; port 0 lets the system choose. Loopback only, unless there is a
     /// secret.
     pub listen: SocketAddr,
-    /// What both ends of every socket must prove to have; `None` stays on this host.
-    pub secret: Option<Arc<Secret>>,
+    /// What both ends of every socket must show; without a secret they stay on this host.
+    pub trust: Trust,
     /// Sockets to each source, from 1 to 16.
     pub streams: u16,
     /// Transfers that may be in flight, from 1 to 4096.
@@ -28,8 +27,8 @@ pub struct TcpConfig {
     /// Connections that are served at a time.
     pub max_readers: usize,
     /// Sockets that have not said who they are at a time, with all streams of their
-    /// connection; for one more the oldest of them is hung up on. With a secret, a socket that
-    /// has proved it is counted among `max_readers`.
+    /// connection; for one more the oldest of them is hung up on. With a secret or TLS, a
+    /// socket that has shown it is counted among `max_readers`.
     pub max_strangers: usize,
     /// Time that a new connection has to introduce all its streams.
     pub hello_timeout: Duration,
@@ -49,7 +48,7 @@ impl TcpConfig {
             agent,
             engine,
             listen,
-            secret: None,
+            trust: Trust::default(),
             streams: default_streams(),
             max_in_flight: 1024,
             max_readers: 256,
@@ -85,7 +84,7 @@ impl TcpConfig {
             "hello_timeout, heartbeat and cut_after",
             "a day at most",
         )?;
-        if self.secret.is_none() && !self.listen.ip().is_loopback() {
+        if self.trust.secret.is_none() && !self.listen.ip().is_loopback() {
             return Err(BindError::NotLoopback { address: self.listen.to_string() });
         }
         Ok(())

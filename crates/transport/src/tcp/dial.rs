@@ -1,5 +1,5 @@
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::TcpConfig;
 use super::greet::{self, GreetError};
 use super::link::Link;
+use super::stream::Stream;
 use crate::session::{Channel, Greeting, Hello, Role, VERSIONS};
 use crate::{AgentId, TransferError};
 
@@ -23,7 +24,7 @@ pub(super) fn dial(
     target: Target,
     config: &TcpConfig,
     link: &Link,
-) -> Result<Vec<Arc<TcpStream>>, TransferError> {
+) -> Result<Vec<Arc<Stream>>, TransferError> {
     let failed = |why: GreetError| TransferError::Connect {
         address: target.address.to_string(),
         why: why.to_string(),
@@ -36,8 +37,8 @@ pub(super) fn dial(
             let socket = socket(target.address).map_err(|why| failed(why.into()))?;
             link.add(Arc::clone(&socket))?;
             let hello = hello(config, stream, random);
-            let greeting = Greeting::dialler(hello, config.secret.clone());
-            introduce(&socket, greeting, target, deadline).map_err(failed)?;
+            let greeting = Greeting::dialler(hello, config.trust.secret.clone());
+            introduce(&socket, config, greeting, target, deadline).map_err(failed)?;
             Ok(socket)
         })
         .collect()
@@ -58,21 +59,23 @@ fn hello(config: &TcpConfig, stream: u16, random: [u8; 16]) -> Hello {
 }
 
 /// A socket that is not connected yet, so that its link can end it while it connects.
-fn socket(address: SocketAddr) -> io::Result<Arc<TcpStream>> {
+fn socket(address: SocketAddr) -> io::Result<Arc<Stream>> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    Ok(Arc::new(socket.into()))
+    Ok(Arc::new(Stream::new(socket.into())))
 }
 
 fn introduce(
-    socket: &TcpStream,
+    stream: &Stream,
+    config: &TcpConfig,
     greeting: Greeting,
     target: Target,
     deadline: Instant,
 ) -> Result<(), GreetError> {
     let left = deadline.saturating_duration_since(Instant::now());
-    SockRef::from(socket).connect_timeout(&target.address.into(), left)?;
-    socket.set_nodelay(true)?;
-    let theirs = greet::greet(socket, greeting, deadline)?.hello;
+    SockRef::from(stream.socket()).connect_timeout(&target.address.into(), left)?;
+    stream.socket().set_nodelay(true)?;
+    let tls = config.trust.tls.as_ref().map(|tls| tls.to(target.address.ip()));
+    let theirs = greet::greet(stream, tls, greeting, deadline)?.hello;
     if theirs.agent != target.agent {
         return Err(GreetError::Unexpected("another agent answers there"));
     }

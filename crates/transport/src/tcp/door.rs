@@ -10,6 +10,7 @@ use super::greet::{self, GreetError};
 use super::link::{Link, hung_up};
 use super::queue::SendQueue;
 use super::serve::Served;
+use super::stream::Stream;
 use super::{MAX_STREAMS, TcpConfig};
 use crate::AgentId;
 use crate::grants::Grants;
@@ -45,7 +46,7 @@ struct Guest {
 enum Standing {
     /// May be anybody, and has to go if too many others come.
     Stranger,
-    /// Has proved that it has the secret, and waits for its other streams.
+    /// Has shown what is asked of it, and waits for its other streams.
     Member,
     /// A connection that is whole.
     Reader,
@@ -98,7 +99,7 @@ impl Door {
 
     /// Takes in a socket, unless there are too many already, and lets it introduce itself.
     fn admit<'a>(&'a self, scope: &'a Scope<'a, '_>, socket: TcpStream) {
-        let socket = Arc::new(socket);
+        let socket = Arc::new(Stream::new(socket));
         let Some(number) = self.enter(&socket) else { return };
         let receive = move || {
             if let Err(why) = self.receive(number, &socket) {
@@ -113,7 +114,7 @@ impl Door {
 
     /// Gives a socket a place, at the cost of the oldest stranger if need be: whoever speaks at
     /// once is in before that many others have come.
-    fn enter(&self, socket: &Arc<TcpStream>) -> Option<u64> {
+    fn enter(&self, socket: &Arc<Stream>) -> Option<u64> {
         let mut state = self.not_crowded();
         let full = state.count(Standing::Reader) >= self.config.max_readers
             || state.guests.len() >= self.config.max_readers + 2 * self.config.max_strangers;
@@ -153,7 +154,7 @@ impl Door {
 
     /// Gets to know who is at a socket. The first stream of a connection then waits for the
     /// others and serves; the others only join it.
-    fn receive(&self, number: u64, socket: &Arc<TcpStream>) -> Result<(), GreetError> {
+    fn receive(&self, number: u64, socket: &Arc<Stream>) -> Result<(), GreetError> {
         let deadline = Instant::now() + self.config.hello_timeout;
         let outcome = self.introduce(number, socket, deadline).and_then(|known| {
             let Hello { agent, random, streams, stream, .. } = known.hello;
@@ -170,16 +171,18 @@ impl Door {
     fn introduce(
         &self,
         number: u64,
-        socket: &TcpStream,
+        stream: &Stream,
         deadline: Instant,
     ) -> Result<Known, GreetError> {
-        socket.set_nodelay(true)?;
-        let greeting = Greeting::listener(self.hello()?, self.config.secret.clone());
-        let known = greet::greet(socket, greeting, deadline)?;
+        stream.socket().set_nodelay(true)?;
+        let trust = &self.config.trust;
+        let greeting = Greeting::listener(self.hello()?, trust.secret.clone());
+        let tls = trust.tls.as_ref().map(|tls| tls.from());
+        let known = greet::greet(stream, tls, greeting, deadline)?;
         if known.hello.streams > MAX_STREAMS {
             return Err(GreetError::Unexpected("too many streams"));
         }
-        if self.config.secret.is_some() {
+        if trust.asks() {
             lock(&self.state).promote(number, Standing::Member)?;
         }
         Ok(known)
@@ -204,7 +207,7 @@ impl Door {
     fn host(
         &self,
         number: u64,
-        mut socket: &TcpStream,
+        mut socket: &Stream,
         known: &Known,
         party: Party,
         deadline: Instant,
@@ -247,7 +250,7 @@ impl Door {
     fn join(
         &self,
         number: u64,
-        socket: &Arc<TcpStream>,
+        socket: &Arc<Stream>,
         known: &Known,
         party: &Party,
     ) -> Result<(), GreetError> {

@@ -184,8 +184,10 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn connect(&mut self, card: &Card) -> Result<PeerId, ConnectError> {
-        let target =
-            Target { address: address(card, self.config.secret.is_some())?, agent: card.agent };
+        let target = Target {
+            address: address(card, self.config.trust.secret.is_some())?,
+            agent: card.agent,
+        };
         let id = PeerId(self.next_peer);
         let peer = Arc::new(Peer::new(id, Arc::clone(&self.events)));
         let run = {

@@ -1,6 +1,7 @@
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
+use super::stream::Stream;
 use crate::TransferError;
 use crate::sync::lock;
 
@@ -12,34 +13,34 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct State {
-    sockets: Vec<Arc<TcpStream>>,
+    streams: Vec<Arc<Stream>>,
     down: Option<TransferError>,
 }
 
 impl Link {
-    /// Adds a socket, so that [`close`](Self::close) reaches it from any thread.
+    /// Adds a stream, so that [`close`](Self::close) reaches it from any thread.
     ///
     /// # Errors
     /// Why the connection is down already.
-    pub(super) fn add(&self, socket: Arc<TcpStream>) -> Result<(), TransferError> {
+    pub(super) fn add(&self, stream: Arc<Stream>) -> Result<(), TransferError> {
         let mut state = lock(&self.state);
         match &state.down {
             Some(why) => Err(why.clone()),
             None => {
-                state.sockets.push(socket);
+                state.streams.push(stream);
                 Ok(())
             }
         }
     }
 
-    /// The sockets: that of stream 0 first, the others in the order in which they came.
-    pub(super) fn sockets(&self) -> Vec<Arc<TcpStream>> {
-        lock(&self.state).sockets.clone()
+    /// The streams: number 0 first, the others in the order in which they came.
+    pub(super) fn streams(&self) -> Vec<Arc<Stream>> {
+        lock(&self.state).streams.clone()
     }
 
-    /// How many sockets there are.
+    /// How many streams there are.
     pub(super) fn len(&self) -> u16 {
-        u16::try_from(lock(&self.state).sockets.len()).unwrap_or(u16::MAX)
+        u16::try_from(lock(&self.state).streams.len()).unwrap_or(u16::MAX)
     }
 
     /// Ends the connection: every thread that waits on a socket of it wakes up. The first
@@ -47,9 +48,9 @@ impl Link {
     pub(super) fn close(&self, why: TransferError) {
         let mut state = lock(&self.state);
         state.down.get_or_insert(why);
-        for socket in state.sockets.drain(..) {
+        for stream in state.streams.drain(..) {
             // It fails only if the other side has shut it already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = stream.socket().shutdown(Shutdown::Both);
         }
     }
 

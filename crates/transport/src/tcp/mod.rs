@@ -6,6 +6,9 @@
 //! in turn: a small transfer never waits behind more than one portion of each large one. A
 //! portion says whose and which it is, so streams need no order among each other.
 //!
+//! Under TLS the same frames and portions go through a buffer on each side, where they are
+//! encrypted and decrypted; without it, nothing of that is touched.
+//!
 //! Every thread sleeps when there is nothing to do. A connection has `streams + 1` threads on
 //! either side; one more accepts.
 
@@ -22,7 +25,9 @@ mod outbox;
 mod peer;
 mod queue;
 mod request;
+mod seal;
 mod serve;
+mod stream;
 #[allow(unsafe_code)]
 mod wire;
 

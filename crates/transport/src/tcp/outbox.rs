@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use super::stream::Stream;
 use crate::sync::lock;
 
 /// How long the pulse looks away while a socket has no room.
@@ -21,7 +22,8 @@ pub(super) struct Outbox {
 
 struct State {
     /// None until the connection is made.
-    socket: Option<Arc<TcpStream>>,
+    stream: Option<Arc<Stream>>,
+    /// As they go over the wire, once the connection is made.
     bytes: VecDeque<u8>,
     /// When the pulse wakes up by itself.
     alarm: Instant,
@@ -31,14 +33,16 @@ struct State {
 impl Outbox {
     pub(super) fn new() -> Self {
         let state =
-            State { socket: None, bytes: VecDeque::new(), alarm: Instant::now(), closed: false };
+            State { stream: None, bytes: VecDeque::new(), alarm: Instant::now(), closed: false };
         Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
     /// The connection is made: from now on, bytes leave.
-    pub(super) fn attach(&self, socket: Arc<TcpStream>) {
+    pub(super) fn attach(&self, stream: Arc<Stream>) {
         let mut state = lock(&self.state);
-        state.socket = Some(socket);
+        let plain = Vec::from(std::mem::take(&mut state.bytes));
+        state.stream = Some(stream);
+        state.add(&plain);
         state.flush();
         self.wake.notify_one();
     }
@@ -50,7 +54,7 @@ impl Outbox {
             return;
         }
         let idle = state.bytes.is_empty();
-        state.bytes.extend(bytes);
+        state.add(bytes);
         if idle {
             state.flush();
         }
@@ -68,9 +72,9 @@ impl Outbox {
         let mut state = lock(&self.state);
         let alarm = alarm();
         state.alarm = alarm;
-        if let Some(socket) = state.stuck_on() {
+        if let Some(stream) = state.stuck_on() {
             drop(state);
-            wait_for_room(&socket);
+            wait_for_room(stream.socket());
             state = lock(&self.state);
         } else {
             let left = alarm.saturating_duration_since(Instant::now());
@@ -92,17 +96,28 @@ impl Outbox {
 }
 
 impl State {
+    /// Lines bytes up for the wire. What was said under TLS is encrypted in the order in which it
+    /// leaves, for the other side counts.
+    fn add(&mut self, bytes: &[u8]) {
+        let seal = self.stream.as_ref().and_then(|stream| Some((stream.socket(), stream.seal()?)));
+        let Some((socket, seal)) = seal else { return self.bytes.extend(bytes) };
+        if seal.encrypt(bytes, &mut self.bytes).is_err() {
+            // Something is missing from now on. The receivers see the end, and say so.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
     /// The socket, if there is something that waits for room on it.
-    fn stuck_on(&self) -> Option<Arc<TcpStream>> {
-        self.socket.as_ref().filter(|_| !self.bytes.is_empty()).map(Arc::clone)
+    fn stuck_on(&self) -> Option<Arc<Stream>> {
+        self.stream.as_ref().filter(|_| !self.bytes.is_empty()).map(Arc::clone)
     }
 
     /// Sends as much as there is room for.
     fn flush(&mut self) {
-        let Some(socket) = &self.socket else { return };
+        let Some(stream) = &self.stream else { return };
         while !self.bytes.is_empty() {
             let (front, _) = self.bytes.as_slices();
-            match send(socket, front, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(stream.socket(), front, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => drop(self.bytes.drain(..sent)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,

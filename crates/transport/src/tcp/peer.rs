@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Scope};
@@ -12,7 +11,8 @@ use super::frame::{FRAME_LEN, ToReader, ToSource};
 use super::incoming::Incoming;
 use super::link::{Link, broken, hung_up, lost};
 use super::outbox::Outbox;
-use super::wire::{self, Pieces};
+use super::stream::Stream;
+use super::wire::Pieces;
 use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS, TcpConfig};
 use crate::events::Events;
 use crate::sync::lock;
@@ -111,16 +111,16 @@ impl Peer {
         scope: &'a Scope<'a, '_>,
         target: Target,
         config: &'a TcpConfig,
-    ) -> Result<Arc<TcpStream>, TransferError> {
+    ) -> Result<Arc<Stream>, TransferError> {
         let spawned = |error: io::Error| lost(&error);
         let pulse = || thread::Builder::new().name("kv-pulse".to_owned());
         pulse().spawn_scoped(scope, || self.pulse(config)).map_err(spawned)?;
-        let mut sockets = dial(target, config, &self.link)?.into_iter();
+        let mut streams = dial(target, config, &self.link)?.into_iter();
         self.life.fetch_add(1, Ordering::Relaxed);
-        let first = sockets.next().ok_or_else(hung_up)?;
-        for (stream, socket) in sockets.enumerate() {
-            let receive = move || self.close(self.receive(&socket));
-            let builder = thread::Builder::new().name(format!("kv-receive-{}", stream + 1));
+        let first = streams.next().ok_or_else(hung_up)?;
+        for (number, stream) in streams.enumerate() {
+            let receive = move || self.close(self.receive(&stream));
+            let builder = thread::Builder::new().name(format!("kv-receive-{}", number + 1));
             builder.spawn_scoped(scope, receive).map_err(spawned)?;
         }
         self.outbox.attach(Arc::clone(&first));
@@ -166,12 +166,12 @@ impl Peer {
     }
 
     /// Receives from one stream until the connection is down, and says why it is.
-    fn receive(&self, socket: &TcpStream) -> TransferError {
+    fn receive(&self, stream: &Stream) -> TransferError {
         let mut pieces = Pieces::new();
         let mut frame = [0; FRAME_LEN];
         let mut have = 0;
         loop {
-            match self.receive_one(socket, &mut pieces, &mut frame, have) {
+            match self.receive_one(stream, &mut pieces, &mut frame, have) {
                 Ok(next) => have = next,
                 Err(why) => return why,
             }
@@ -182,13 +182,13 @@ impl Peer {
     /// Returns how many bytes of the next frame came along.
     fn receive_one(
         &self,
-        mut socket: &TcpStream,
+        mut stream: &Stream,
         pieces: &mut Pieces,
         frame: &mut [u8; FRAME_LEN],
         mut have: usize,
     ) -> Result<usize, TransferError> {
         while have < FRAME_LEN {
-            match socket.read(&mut frame[have..]) {
+            match stream.read(&mut frame[have..]) {
                 Ok(0) => return Err(hung_up()),
                 Ok(len) => have += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -206,7 +206,7 @@ impl Peer {
             ToReader::Portion { transfer, index, len } => {
                 let incoming = self.find(transfer).ok_or(broken("a portion of no transfer"))?;
                 let portion = incoming.begin(index, len)?;
-                let next = wire::receive(socket, pieces, portion, frame, &self.life);
+                let next = stream.receive(pieces, portion, frame, &self.life);
                 let next = next.map_err(|error| lost(&error))?;
                 self.complete(&incoming, incoming.arrived());
                 Ok(next)

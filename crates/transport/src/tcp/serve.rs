@@ -1,5 +1,4 @@
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -9,7 +8,8 @@ use super::beat::{Beat, Pulse};
 use super::frame::{FRAME_LEN, Status, ToReader, ToSource};
 use super::link::{Link, broken, hung_up, lost};
 use super::queue::{Outgoing, Rest, SendQueue, Work};
-use super::wire::{self, Pieces, Portion};
+use super::stream::Stream;
+use super::wire::{Pieces, Portion};
 use super::{MAX_REQUEST_BYTES, request};
 use crate::grants::Grants;
 use crate::{AgentId, GrantToken, TransferError};
@@ -28,9 +28,9 @@ pub(super) struct Served {
 impl Served {
     /// Serves until the connection is down, and all its senders have gone home.
     pub(super) fn run(&self, config: &TcpConfig) {
-        let sockets = self.link.sockets();
+        let streams = self.link.streams();
         thread::scope(|scope| {
-            let why = match self.start(scope, &sockets, config) {
+            let why = match self.start(scope, &streams, config) {
                 Ok(requests) => requests.run(),
                 Err(error) => lost(&error),
             };
@@ -47,15 +47,15 @@ impl Served {
     fn start<'a>(
         &'a self,
         scope: &'a Scope<'a, '_>,
-        sockets: &'a [Arc<TcpStream>],
+        streams: &'a [Arc<Stream>],
         config: &'a TcpConfig,
     ) -> io::Result<Requests<'a>> {
-        for (stream, socket) in sockets.iter().enumerate() {
-            let send = move || self.send(socket, stream == 0, config.heartbeat);
-            thread::Builder::new().name(format!("kv-send-{stream}")).spawn_scoped(scope, send)?;
+        for (number, stream) in streams.iter().enumerate() {
+            let send = move || self.send(stream, number == 0, config.heartbeat);
+            thread::Builder::new().name(format!("kv-send-{number}")).spawn_scoped(scope, send)?;
         }
-        let first = sockets.first().ok_or(io::ErrorKind::NotConnected)?;
-        first.set_read_timeout(Some(TICK))?;
+        let first: &Stream = streams.first().ok_or(io::ErrorKind::NotConnected)?;
+        first.socket().set_read_timeout(Some(TICK))?;
         Ok(Requests {
             served: self,
             input: BufReader::with_capacity(64 << 10, first),
@@ -67,15 +67,15 @@ impl Served {
     }
 
     /// The life of a sender.
-    fn send(&self, socket: &TcpStream, pings: bool, idle: Duration) {
+    fn send(&self, mut stream: &Stream, pings: bool, idle: Duration) {
         let mut pieces = Pieces::new();
         loop {
             let sent = match self.queue.take(idle) {
                 Work::Portion { transfer, index, outgoing, end } => {
-                    send_portion(socket, &mut pieces, transfer, index, &outgoing, end)
+                    send_portion(stream, &mut pieces, transfer, index, &outgoing, end)
                 }
-                Work::End(end) => (&*socket).write_all(&end.encode()),
-                Work::Idle if pings => (&*socket).write_all(&ToReader::Ping.encode()),
+                Work::End(end) => stream.write_all(&end.encode()),
+                Work::Idle if pings => stream.write_all(&ToReader::Ping.encode()),
                 Work::Idle => Ok(()),
                 Work::Closed => return,
             };
@@ -87,7 +87,7 @@ impl Served {
 }
 
 fn send_portion(
-    socket: &TcpStream,
+    stream: &Stream,
     pieces: &mut Pieces,
     transfer: u64,
     index: u64,
@@ -97,15 +97,15 @@ fn send_portion(
     let portion = Portion::nth(&outgoing.scatter, index).ok_or(io::ErrorKind::InvalidInput)?;
     let head = ToReader::Portion { transfer, index, len: portion.len() }.encode();
     match end {
-        None => wire::send(socket, pieces, &head, portion, &[]),
-        Some(end) => wire::send(socket, pieces, &head, portion, &end.encode()),
+        None => stream.send(pieces, &head, portion, &[]),
+        Some(end) => stream.send(pieces, &head, portion, &end.encode()),
     }
 }
 
 /// What a reader says, as it arrives.
 struct Requests<'a> {
     served: &'a Served,
-    input: BufReader<&'a TcpStream>,
+    input: BufReader<&'a Stream>,
     beat: Beat,
     reads: u64,
     next_look: Instant,

@@ -38,6 +38,11 @@ impl<'a> Portion<'a> {
     pub(super) fn len(self) -> u32 {
         self.len
     }
+
+    /// A cursor that stands at its first byte.
+    pub(super) fn cursor(self) -> Cursor<'a> {
+        self.scatter.cursor(self.at)
+    }
 }
 
 /// Bytes that a receiver waits for before it wakes up, where so many are sure to come: fewer
@@ -119,7 +124,7 @@ pub(super) fn send(
     portion: Portion<'_>,
     tail: &[u8],
 ) -> io::Result<()> {
-    let mut cursor = portion.scatter.cursor(portion.at);
+    let mut cursor = portion.cursor();
     let mut left = u64::from(portion.len);
     pieces.clear();
     pieces.push(head.as_ptr().cast_mut(), head.len());
@@ -156,7 +161,7 @@ pub(super) fn receive(
     next: &mut [u8],
     life: &AtomicU64,
 ) -> io::Result<usize> {
-    let mut cursor = portion.scatter.cursor(portion.at);
+    let mut cursor = portion.cursor();
     let mut left = u64::from(portion.len);
     let mut missing = usize::try_from(portion.len).map_err(|_| io::ErrorKind::InvalidInput)?;
     let (next, next_len) = (next.as_mut_ptr(), next.len());

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::certs::Authority;
 use crate::common::*;
 use strided::{BlockCopy, Blocks, Dim, Pattern, RegionId};
 use transport::loopback::LoopbackNet;
@@ -18,6 +19,11 @@ macro_rules! every_provider {
         }
         mod tcp {
             $(#[test] fn $name() { super::$name(&super::Net::Tcp); })*
+        }
+        mod tls {
+            $(#[test] fn $name() {
+                super::$name(&super::Net::Tls(super::tls(&super::Authority::new())));
+            })*
         }
     };
 }

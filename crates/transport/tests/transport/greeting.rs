@@ -66,7 +66,7 @@ impl End {
                         self.outcome = heard.err().map(|why| Err(why.to_string()));
                     }
                     None if other_hung_up => {
-                        let meant = self.greeting.broken_off(ErrorKind::UnexpectedEof);
+                        let meant = self.greeting.broken_off(&ErrorKind::UnexpectedEof.into(), &[]);
                         self.outcome =
                             Some(Err(meant.map_or(HUNG_UP.into(), |why| why.to_string())));
                     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "a test")]
 
+#[path = "../certs/mod.rs"]
+mod certs;
 mod common;
 mod contract;
 mod greeting;
@@ -11,3 +13,7 @@ mod session;
 mod tcp_reader;
 mod tcp_secret;
 mod tcp_source;
+mod tls_ends;
+mod tls_files;
+mod tls_peers;
+mod tls_wire;

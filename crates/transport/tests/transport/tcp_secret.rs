@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::raw::{self, FRAME_LEN, hangs_up};
 use crate::common::*;
-use transport::session::{Greeting, HELLO_LEN, Hello, PROOF_LEN, Role, Secret, Step};
+use transport::session::{Greeting, HELLO_LEN, Hello, PROOF_LEN, Role, Secret, Step, Trust};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
     AgentId, BindError, Card, ConnectError, Endpoint, Event, Outcome, Transfer, TransferError,
@@ -17,7 +17,7 @@ use transport::{
 
 const BLOCK: u64 = 4096;
 
-fn secret(text: &str) -> Option<Arc<Secret>> {
+pub fn secret(text: &str) -> Option<Arc<Secret>> {
     Some(Arc::new(Secret::new(text.as_bytes()).unwrap()))
 }
 
@@ -30,8 +30,8 @@ fn other() -> Option<Arc<Secret>> {
 }
 
 /// A source that has granted its one block to `READER`.
-fn source(secret: Option<Arc<Secret>>, change: impl FnOnce(&mut TcpConfig)) -> TcpEndpoint {
-    let mut config = TcpConfig { secret, ..config(SOURCE) };
+pub fn source(trust: impl Into<Trust>, change: impl FnOnce(&mut TcpConfig)) -> TcpEndpoint {
+    let mut config = TcpConfig { trust: trust.into(), ..config(SOURCE) };
     change(&mut config);
     let mut source = TcpEndpoint::bind(config).unwrap();
     let pool = Pool::new(BLOCK, 1);
@@ -41,9 +41,20 @@ fn source(secret: Option<Arc<Secret>>, change: impl FnOnce(&mut TcpConfig)) -> T
     source
 }
 
-/// How a read of that block ends, by an agent with this secret.
-fn read_as(agent: AgentId, secret: Option<Arc<Secret>>, card: &Card) -> Outcome {
-    let mut reader = TcpEndpoint::bind(TcpConfig { secret, ..config(agent) }).unwrap();
+/// How a read of that block ends, by an agent that shows this.
+pub fn read_as(agent: AgentId, trust: impl Into<Trust>, card: &Card) -> Outcome {
+    read_with(agent, trust, card, |_| ())
+}
+
+pub fn read_with(
+    agent: AgentId,
+    trust: impl Into<Trust>,
+    card: &Card,
+    change: impl FnOnce(&mut TcpConfig),
+) -> Outcome {
+    let mut config = TcpConfig { trust: trust.into(), ..config(agent) };
+    change(&mut config);
+    let mut reader = TcpEndpoint::bind(config).unwrap();
     let pool = Pool::new(BLOCK, 1);
     pool.register(&mut reader, 0);
     let peer = reader.connect(card).unwrap();
@@ -59,14 +70,14 @@ fn read_as(agent: AgentId, secret: Option<Arc<Secret>>, card: &Card) -> Outcome 
     }
 }
 
-fn refused(secret: Option<Arc<Secret>>, card: &Card) -> String {
-    match read_as(READER, secret, card) {
+pub fn refused(trust: impl Into<Trust>, card: &Card) -> String {
+    match read_as(READER, trust, card) {
         Outcome::Failed(why @ TransferError::Connect { .. }) => why.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-fn cannot(card: &Card, why: &str) -> String {
+pub fn cannot(card: &Card, why: &str) -> String {
     format!("cannot connect to {}: {why}", card.address)
 }
 
@@ -162,7 +173,7 @@ fn a_replayed_stream_is_refused() {
         far.read_exact(&mut [0; PROOF_LEN]).unwrap();
         said
     });
-    let config = TcpConfig { secret: ours(), streams: 1, ..config(READER) };
+    let config = TcpConfig { trust: ours().into(), streams: 1, ..config(READER) };
     let mut reader = TcpEndpoint::bind(config).unwrap();
     reader.connect(&way).unwrap();
     let recorded = recorder.join().unwrap();
@@ -253,7 +264,10 @@ fn strangers_do_not_push_out_whoever_has_proved_himself() {
 #[test]
 fn addresses_beyond_this_host_need_a_secret() {
     let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let config = |secret| TcpConfig { secret, ..TcpConfig::new(SOURCE, 1, everywhere) };
+    let config = |secret: Option<Arc<Secret>>| TcpConfig {
+        trust: secret.into(),
+        ..TcpConfig::new(SOURCE, 1, everywhere)
+    };
     let refused = TcpEndpoint::bind(config(None)).err().unwrap();
     assert_eq!(
         refused.to_string(),
@@ -262,7 +276,10 @@ fn addresses_beyond_this_host_need_a_secret() {
     assert!(matches!(refused, BindError::NotLoopback { .. }));
     let source = TcpEndpoint::bind(config(ours())).unwrap();
 
-    let reader = |secret| TcpEndpoint::bind(TcpConfig { secret, ..crate::common::config(READER) });
+    let reader = |secret: Option<Arc<Secret>>| {
+        let trust = secret.into();
+        TcpEndpoint::bind(TcpConfig { trust, ..crate::common::config(READER) })
+    };
     let at = |address: &str| Card { address: address.to_owned(), ..source.card() };
     // An address of the block for documentation, to which nothing is ever sent.
     let refused = reader(None).unwrap().connect(&at("203.0.113.1:1")).unwrap_err();

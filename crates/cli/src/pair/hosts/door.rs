@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvferry::{Config, Secret, StartError};
+use kvferry::{Config, Secret, StartError, Tls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ pub(crate) struct Door {
     listener: TcpListener,
     address: SocketAddr,
     secret: Option<Arc<Secret>>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// A decode side that has said what it wants.
@@ -46,7 +47,7 @@ impl Door {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|why| StartError::Listen { address, why })?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, secret: config.secret.clone() })
+        Ok(Self { listener, address, secret: config.secret.clone(), tls: config.tls.clone() })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -68,7 +69,7 @@ impl Door {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, from)) => {
                         make_room(&mut strangers);
-                        let greeting = introduced(stream, from, self.secret.clone());
+                        let greeting = introduced(stream, from, self.secret.clone(), self.tls.clone());
                         strangers.push_back(greetings.spawn(greeting));
                     }
                     Err(why) => {
@@ -96,8 +97,9 @@ async fn introduced(
     stream: TcpStream,
     from: SocketAddr,
     secret: Option<Arc<Secret>>,
+    tls: Option<Arc<Tls>>,
 ) -> Option<Caller> {
-    match timeout(GREETING, introduce(stream, secret)).await {
+    match timeout(GREETING, introduce(stream, secret, tls.as_deref())).await {
         Ok(Ok(caller)) => Some(caller),
         Ok(Err(why)) => {
             tracing::warn!(%from, why = %why.message, "a stranger was turned away");
@@ -110,10 +112,14 @@ async fn introduced(
     }
 }
 
-async fn introduce(mut stream: TcpStream, secret: Option<Arc<Secret>>) -> Result<Caller, Failure> {
+async fn introduce(
+    stream: TcpStream,
+    secret: Option<Arc<Secret>>,
+    tls: Option<&Tls>,
+) -> Result<Caller, Failure> {
     let odd = |why: &dyn std::fmt::Display| Failure::input(why);
     stream.set_nodelay(true).map_err(|why| odd(&why))?;
-    greet::listener(&mut stream, secret).await?;
+    let stream = greet::listener(stream, secret, tls).await?;
     let mut socket = Socket::new(stream, Role::Decode);
     match socket.ear.word().await? {
         Ask::Begin { tokens } => Ok(Caller { socket, tokens }),

@@ -1,11 +1,12 @@
 //! Lines from another host, each of which comes in time and has an end.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use kvferry::greet::Reading;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 
 use super::super::Role;
@@ -29,13 +30,13 @@ pub(super) enum Line<W> {
 }
 
 pub(super) struct Ear {
-    read: BufReader<OwnedReadHalf>,
+    read: BufReader<Reading>,
     /// Who is at the other end.
     pub(super) peer: Role,
 }
 
 impl Ear {
-    pub(super) fn new(read: OwnedReadHalf, peer: Role) -> Self {
+    pub(super) fn new(read: Reading, peer: Role) -> Self {
         Self { read: BufReader::new(read), peer }
     }
 
@@ -61,7 +62,11 @@ impl Ear {
     async fn line(&mut self) -> Result<Vec<u8>, Failure> {
         let mut line = Vec::new();
         let read = (&mut self.read).take(MAX_LINE).read_until(b'\n', &mut line).await;
-        let read = read.map_err(|why| self.lost(why))?;
+        let read = read.map_err(|why| match why.kind() {
+            // Under TLS, without a last word.
+            ErrorKind::UnexpectedEof => self.lost("it hung up"),
+            _ => self.lost(why),
+        })?;
         match line.pop() {
             Some(b'\n') => Ok(line),
             _ if read as u64 == MAX_LINE => {

@@ -1,31 +1,35 @@
-//! The greeting of two parents: that of agents, on a socket of tokio's.
+//! The greeting of two parents: that of agents.
 
 use std::sync::Arc;
 
-use kvferry::Secret;
+use kvferry::greet::{self, GreetError, Stream};
 use kvferry::transport::AgentId;
-use kvferry::transport::session::{self, Channel, Greeting, GreetingError, HELLO_LEN, Hello, Step};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use kvferry::transport::session::{self, Channel, Greeting, GreetingError, Hello};
+use kvferry::{Config, Secret, Tls};
 use tokio::net::TcpStream;
 
 use super::super::Role;
-use super::super::errors::SAME_SECRET;
+use super::super::errors::{SAME_SECRET, same_authority};
 use crate::failure::{Code, Failure};
 
 /// Lets the decode side's parent in that has connected.
 pub(super) async fn listener(
-    stream: &mut TcpStream,
+    socket: TcpStream,
     secret: Option<Arc<Secret>>,
-) -> Result<(), Failure> {
-    greet(stream, Greeting::listener(hello(Role::Prefill), secret)).await
+    tls: Option<&Tls>,
+) -> Result<Stream, Failure> {
+    let greeting = Greeting::listener(hello(Role::Prefill), secret);
+    known(greet::accepted(socket, tls, greeting).await)
 }
 
-/// Introduces the decode side's parent.
+/// Introduces the decode side's parent to the one at `host`.
 pub(super) async fn dialler(
-    stream: &mut TcpStream,
-    secret: Option<Arc<Secret>>,
-) -> Result<(), Failure> {
-    greet(stream, Greeting::dialler(hello(Role::Decode), secret)).await
+    socket: TcpStream,
+    host: &str,
+    config: &Config,
+) -> Result<Stream, Failure> {
+    let greeting = Greeting::dialler(hello(Role::Decode), config.secret.clone());
+    known(greet::dialled(socket, host, config.tls.as_deref(), greeting).await)
 }
 
 /// A parent is no agent: nobody else has its numbers.
@@ -46,35 +50,20 @@ fn hello(role: Role) -> Hello {
     }
 }
 
-async fn greet(stream: &mut TcpStream, mut greeting: Greeting) -> Result<(), Failure> {
-    let mut bytes = [0; HELLO_LEN];
-    loop {
-        let done = match greeting.step().map_err(refused)? {
-            Step::Say(word) => stream.write_all(&word).await,
-            Step::Hear(len) => match stream.read_exact(&mut bytes[..len]).await {
-                Ok(_) => {
-                    greeting.hear(&bytes[..len]).map_err(refused)?;
-                    Ok(())
-                }
-                Err(why) => Err(why),
-            },
-            Step::Known(known) => {
-                return stream.write_all(&known.last_word).await.map_err(lost);
-            }
-        };
-        done.map_err(|why| greeting.broken_off(why.kind()).map_or_else(|| lost(why), refused))?;
+fn known(greeted: Result<(Stream, Hello), GreetError>) -> Result<Stream, Failure> {
+    match greeted {
+        Ok((stream, _)) => Ok(stream),
+        Err(GreetError::Greeting(why)) => Err(refused(&why)),
+        Err(why) => Err(Failure::new(Code::Peer, why)),
     }
 }
 
-fn refused(why: GreetingError) -> Failure {
+fn refused(why: &GreetingError) -> Failure {
     use GreetingError::{NotTaken, OnlyOurs, OnlyTheirs, Proof};
-    let failure = Failure::new(Code::Peer, &why);
-    match why {
-        OnlyTheirs | OnlyOurs | Proof | NotTaken => failure.hint(SAME_SECRET),
+    let failure = Failure::new(Code::Peer, why);
+    match (why, same_authority(why)) {
+        (OnlyTheirs | OnlyOurs | Proof | NotTaken, _) => failure.hint(SAME_SECRET),
+        (_, Some(hint)) => failure.hint(hint),
         _ => failure,
     }
-}
-
-fn lost(why: std::io::Error) -> Failure {
-    Failure::new(Code::Peer, why)
 }

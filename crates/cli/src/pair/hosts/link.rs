@@ -3,11 +3,10 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use kvferry::greet::{Stream, Writing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -33,7 +32,7 @@ const UNHEARD: usize = 8;
 /// A socket whose first words have been said.
 pub(super) struct Socket {
     pub(super) ear: Ear,
-    write: OwnedWriteHalf,
+    write: Writing,
 }
 
 /// Says words of one kind and hears those of another.
@@ -47,7 +46,7 @@ pub(super) struct Link<Out, In> {
 
 impl Socket {
     /// `peer` is at the other end.
-    pub(super) fn new(stream: TcpStream, peer: Role) -> Self {
+    pub(super) fn new(stream: Stream, peer: Role) -> Self {
         let (read, write) = stream.into_split();
         Self { ear: Ear::new(read, peer), write }
     }
@@ -106,18 +105,23 @@ impl<Out: Serialize, In: DeserializeOwned + Send + 'static> Link<Out, In> {
 }
 
 /// Writes until there is nothing more to say, or the other side does not read.
-async fn write(mut socket: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write(mut socket: Writing, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
     loop {
         let line = match timeout(BEAT, lines.recv()).await {
             Ok(Some(line)) => line,
             Ok(None) => break,
             Err(_) => b"\n".to_vec(),
         };
-        if !matches!(timeout(SILENCE, socket.write_all(&line)).await, Ok(Ok(()))) {
+        if !matches!(timeout(SILENCE, send(&mut socket, &line)).await, Ok(Ok(()))) {
             return;
         }
     }
     let _ = socket.shutdown().await;
+}
+
+async fn send(socket: &mut Writing, line: &[u8]) -> std::io::Result<()> {
+    socket.write_all(line).await?;
+    socket.flush().await
 }
 
 async fn listen<In: DeserializeOwned>(

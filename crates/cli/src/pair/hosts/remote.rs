@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use kv_layout::EngineShape;
+use kvferry::greet::Stream;
 use kvferry::{Config, FetchError};
 use serde_json::Value;
 use tokio::net::{TcpStream, lookup_host};
@@ -72,7 +73,7 @@ fn unexpected(answer: &Answer) -> Failure {
 }
 
 /// A socket whose other end is a prefill side with the same secret, if any.
-async fn dial(address: &str, config: &Config) -> Result<TcpStream, Failure> {
+async fn dial(address: &str, config: &Config) -> Result<Stream, Failure> {
     let found = within(address, "address", lookup_host(address)).await?;
     let unknown = |why: std::io::Error| {
         unreachable(address, &why).hint("give --connect HOST:PORT, as the prefill side prints it")
@@ -88,19 +89,24 @@ async fn dial(address: &str, config: &Config) -> Result<TcpStream, Failure> {
     Err(refused)
 }
 
-async fn call(address: &str, target: SocketAddr, config: &Config) -> Result<TcpStream, Failure> {
+async fn call(address: &str, target: SocketAddr, config: &Config) -> Result<Stream, Failure> {
     permitted(address, target.ip(), config).map_err(|why| from_fetch_error(&why))?;
     let stream = within(address, "connection", TcpStream::connect(target)).await?;
     let not_there = |why: std::io::Error| {
         unreachable(address, &why)
             .hint("start the prefill side first; --connect takes the address that it prints")
     };
-    let mut stream = stream.map_err(not_there)?;
+    let stream = stream.map_err(not_there)?;
     stream.set_nodelay(true).map_err(not_there)?;
-    let greeting = greet::dialler(&mut stream, config.secret.clone());
+    let greeting = greet::dialler(stream, host(address), config);
     let greeted = within(address, "greeting", greeting).await?;
-    greeted.map_err(|why| Failure { hint: why.hint, ..unreachable(address, &why.message) })?;
-    Ok(stream)
+    greeted.map_err(|why| Failure { hint: why.hint, ..unreachable(address, &why.message) })
+}
+
+/// The host of an address with a port that was looked up.
+fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// The rule by which the ranks connect holds for their parent.

@@ -1,5 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
+use kvferry::greet::Stream;
 use kvferry::{Config, Secret};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +15,7 @@ use crate::failure::{Code, Failure};
 async fn heard(bytes: &[u8]) -> Result<Ask, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let mut there = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let mut socket = Socket::new(listener.accept().await.unwrap().0, Role::Decode);
+    let mut socket = Socket::new(Stream::Plain(listener.accept().await.unwrap().0), Role::Decode);
     let say = async {
         // Whoever has heard enough does not hear it all.
         let _ = there.write_all(bytes).await;
@@ -60,9 +61,9 @@ fn proven(secret: &str) -> Config {
     Config { secret: Some(Secret::new(secret.as_bytes()).unwrap().into()), ..Config::default() }
 }
 
-async fn calls(address: SocketAddr, config: &Config, word: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    greet::dialler(&mut stream, config.secret.clone()).await.unwrap();
+async fn calls(address: SocketAddr, config: &Config, word: &[u8]) -> Stream {
+    let socket = TcpStream::connect(address).await.unwrap();
+    let mut stream = greet::dialler(socket, "127.0.0.1", config).await.unwrap();
     stream.write_all(word).await.unwrap();
     stream
 }
@@ -76,7 +77,7 @@ async fn the_first_who_is_a_decode_side_is_let_in() {
         let first = tokio::spawn(door.first());
         let mut silent = Vec::new();
         for _ in 0..100 {
-            silent.push(TcpStream::connect(address).await.unwrap());
+            silent.push(Stream::Plain(TcpStream::connect(address).await.unwrap()));
         }
         // Each of them is greeted, and then is no decode side's parent: a rank, say.
         for word in [&b"\x07\0\0\0"[..], b"{}\n", b"{\"word\":{\"say\":\"finish\"}}\n"] {

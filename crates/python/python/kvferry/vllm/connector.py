@@ -23,6 +23,7 @@ from .identity import Identity
 from .messages import Words
 from .options import Options
 from .scheduler import Manner, SchedulerHalf
+from .staging import CopyBlocks
 from .stats import PromMetrics, Stats
 from .worker import WorkerHalf
 
@@ -144,6 +145,9 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: "dict[str, torch.Tensor]") -> None:
         self._worker.register(kv_caches)
+
+    def set_host_xfer_buffer_ops(self, copy_operation: CopyBlocks) -> None:
+        self._worker.copy_with(copy_operation)
 
     def unregister_kv_caches(self) -> None:
         self._worker.withdraw()

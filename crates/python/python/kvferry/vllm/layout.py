@@ -182,8 +182,7 @@ def content_of(spec: AttentionSpec, content: int) -> list[tuple[str, int]]:
 def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> str | None:
     """How the inside of a page is packed, where its shape does not say it.
 
-    vLLM's CPU attention keeps keys as its matrix unit wants them, which depends on the machine
-    and on the tokens that a block has.
+    vLLM's CPU attention keeps keys as its matrix unit wants them, which depends on the machine.
     """
     if not (cache.is_cpu and current_platform.is_cpu()):
         return None
@@ -194,7 +193,7 @@ def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> 
     except (ImportError, TypeError):
         # Another vLLM: equal machines pack equally.
         isa = platform.machine()
-    return f"CPU_ATTN/{isa}/blocks of {cache.shape[2]} tokens"
+    return f"CPU_ATTN/{isa}"
 
 
 __all__ = ["Builder", "Placed", "dtype_of"]

@@ -11,6 +11,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
+Blocks = list[list[int]]
+"""Of each group that is handed off, the blocks of one request."""
+
 
 @dataclass
 class Step(KVConnectorMetadata):
@@ -18,8 +21,11 @@ class Step(KVConnectorMetadata):
 
     orders: bytes | None = None
     """For `kvferry.Worker.follow`."""
-    awaited: tuple[str, ...] = ()
-    """Requests that vLLM parks until every worker has said that they are here."""
+    awaited: dict[str, Blocks] = field(default_factory=dict)
+    """Requests that vLLM parks until every worker has said that they are here, and the blocks that
+    they are read into."""
+    leased: list[Blocks] = field(default_factory=list)
+    """Blocks that are promised from this step on."""
     refused: tuple[str, ...] = ()
     """Requests that vLLM parks although they have failed already."""
     unheard: tuple[str, ...] = ()

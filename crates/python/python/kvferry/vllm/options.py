@@ -18,6 +18,12 @@ class Options:
     """File with the secret that all engines share; without one, loopback only."""
     allow: str | None = None
     """The only addresses that a decode engine may connect to, separated by commas."""
+    tls_cert: str | None = None
+    """TLS 1.3 on every socket: this engine's certificate chain, and with it the next two."""
+    tls_key: str | None = None
+    """Its key."""
+    tls_ca: str | None = None
+    """Whoever has signed the certificates of all engines."""
     lease_seconds: float | None = None
     """How long blocks are kept that nobody has claimed."""
     read_timeout_seconds: float | None = None
@@ -65,6 +71,9 @@ class Options:
             advertise=self.advertise,
             secret_file=self.secret_file,
             allow=self.allow,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            tls_ca=self.tls_ca,
             lease_seconds=self.lease_seconds,
             read_timeout_seconds=self.read_timeout_seconds,
             streams=self.streams,

@@ -207,7 +207,7 @@ class SchedulerHalf:
         ]
         kinds = [group.kind for group in self._groups]
         self.scheduler.allocate(name, tables, resume_at, list(zip(kinds, hits)))
-        self._step.awaited += (name,)
+        self._step.awaited[name] = [blocks for _, blocks in tables]
 
     # A step of the workers begins and ends.
 
@@ -261,7 +261,9 @@ class SchedulerHalf:
         tables = [group.table(ids[group.index], valid) for group in self._groups]
         try:
             prompt = self._identity.digest(request, valid)
-            return True, self.scheduler.finish(request.request_id, prompt, tables)
+            params = self.scheduler.finish(request.request_id, prompt, tables)
         except KvferryError as why:
             logger.error("Request %s cannot be handed off: %s", request.request_id, why)
             return False, None
+        self._step.leased.append([blocks for _, blocks in tables])
+        return True, params

@@ -11,9 +11,10 @@ from kvferry import CacheLayout, Engine, Memory, Report, Worker, random_u64
 from .groups import Group
 from .identity import Identity
 from .layout import Builder, dtype_of
-from .messages import Presence, Step, Words
+from .messages import Blocks, Presence, Step, Words
 from .options import Options
 from .ranks import Ranks
+from .staging import CopyBlocks, Staging
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class WorkerHalf:
         self._worker: Worker | None = None
         self._presence: Presence | None = None
         self._votes = KVConnectorTransferResults()
-        self._awaited: set[str] = set()
+        self._staging: Staging | None = None
+        self._awaited: dict[str, Blocks] = {}
         self._ended: dict[str, Report] = {}
         self._unheard: set[str] = set()
         self._words: bytes | None = None
@@ -54,6 +56,7 @@ class WorkerHalf:
 
     def register(self, caches: "dict[str, torch.Tensor]") -> None:
         ranks = Ranks.of_engine(self._vllm_config.kv_transfer_config.engine_id)
+        caches = self._on_host(caches)
         placed = Builder(self._kv_cache_config, self._vllm_config).build(self._groups, caches)
         epoch, layouts = ranks.agree(random_u64(), placed.layout.to_dict())
         identity = Identity(self._vllm_config, self._options)
@@ -75,6 +78,22 @@ class WorkerHalf:
             _check_reachable(address)
             logger.info("kvferry: rank %d hands off at %s port %d", ranks.rank, *address)
         self._presence = Presence(epoch, ranks.rank, address)
+
+    def _on_host(self, caches: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+        """The caches themselves, or their copies in host memory where vLLM asks for these."""
+        if all(cache.is_cpu for cache in caches.values()):
+            return caches
+        if self._vllm_config.kv_transfer_config.kv_buffer_device != "cpu":
+            raise ValueError(
+                "kvferry hands off from host memory: set \"kv_buffer_device\": \"cpu\" in "
+                "--kv-transfer-config, and blocks go by a copy there"
+            )
+        self._staging = Staging(caches, self._kv_cache_config.num_blocks, self._groups)
+        return self._staging.host
+
+    def copy_with(self, operation: CopyBlocks) -> None:
+        if self._staging is not None:
+            self._staging.copy_with(operation)
 
     def _part(self) -> "Part":
         config = self._vllm_config.kv_transfer_config
@@ -100,13 +119,16 @@ class WorkerHalf:
     # A step.
 
     def follow(self, step: Step) -> None:
+        if self._staging is not None:
+            for blocks in step.leased:
+                self._staging.out(blocks)
         if step.orders is not None:
             assert self._worker is not None, "vLLM schedules before the caches are registered"
             self._worker.follow(step.orders)
-        for request in step.awaited:
+        for request, blocks in step.awaited.items():
             report = self._ended.pop(request, None)
             if report is None:
-                self._awaited.add(request)
+                self._awaited[request] = blocks
             else:
                 self._vote(report)
         for request in step.refused:
@@ -143,8 +165,10 @@ class WorkerHalf:
             self.stats.count("failed")
             self.stats.count(f"failed_{report.kind}")
             logger.warning("Request %s was not received: %s", report.request, report.message)
-        if report.request in self._awaited:
-            self._awaited.discard(report.request)
+        blocks = self._awaited.pop(report.request, None)
+        if blocks is not None:
+            if report.what == "received" and self._staging is not None:
+                self._staging.back(blocks)
             self._vote(report)
         elif report.request in self._unheard:
             self._unheard.discard(report.request)

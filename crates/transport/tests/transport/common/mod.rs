@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::certs::{Authority, HERE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strided::{BlockCopy, Blocks, Dim, Pattern, Region, RegionId};
 use transport::loopback::LoopbackNet;
 use transport::memory::HostMemory;
+use transport::session::{Tls, Trust};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
     AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
@@ -25,6 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Net {
     Loopback(LoopbackNet),
     Tcp,
+    Tls(Arc<Tls>),
 }
 
 impl Net {
@@ -35,12 +38,27 @@ impl Net {
     pub fn endpoint_with(&self, agent: AgentId, max_in_flight: usize) -> Box<dyn Endpoint> {
         match self {
             Self::Loopback(net) => Box::new(net.endpoint(agent, max_in_flight).unwrap()),
-            Self::Tcp => {
-                let config = TcpConfig { max_in_flight, ..config(agent) };
-                Box::new(TcpEndpoint::bind(config).unwrap())
-            }
+            Self::Tcp => Self::tcp(agent, max_in_flight, None),
+            Self::Tls(tls) => Self::tcp(agent, max_in_flight, Some(Arc::clone(tls))),
         }
     }
+
+    fn tcp(agent: AgentId, max_in_flight: usize, tls: Option<Arc<Tls>>) -> Box<dyn Endpoint> {
+        let trust = Trust { secret: None, tls };
+        Box::new(TcpEndpoint::bind(TcpConfig { max_in_flight, trust, ..config(agent) }).unwrap())
+    }
+}
+
+/// What a side of [`HERE`] shows that this authority certifies, and whom it takes.
+pub fn tls(authority: &Authority) -> Arc<Tls> {
+    tls_for(authority, &HERE)
+}
+
+pub fn tls_for(authority: &Authority, names: &[&str]) -> Arc<Tls> {
+    let folder = tempfile::tempdir().unwrap();
+    authority.certify(folder.path(), names);
+    let [chain, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| folder.path().join(name));
+    Arc::new(Tls::from_files(&chain, &key, &ca).unwrap())
 }
 
 pub fn config(agent: AgentId) -> TcpConfig {

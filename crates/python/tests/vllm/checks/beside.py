@@ -1,0 +1,127 @@
+"""Beside vLLM's own connector in the same run: time until the cache is there, CPU and bytes. And the hybrid allocator on and off.
+
+The two take turns, so that what else the machine does meets both.
+"""
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from context import Context, at_once
+from pair import Pair
+from shapes import needed_bytes
+
+REFERENCE = "nixl"
+BLOCK = 32
+TURNS = 2
+SHORTEST, LONGEST = 300, 4000
+TOKENS = 4
+IDLE_SECONDS = 5.0
+CONCURRENCY = 4
+
+
+@dataclass
+class Figures:
+    """Of one connector, over all its turns."""
+
+    ready_s: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    idle: list[float] = field(default_factory=list)
+    moved: int = 0
+    needed: int = 0
+    requests: int = 0
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "requests": self.requests,
+            "ready_median_ms": round(1000 * median(self.ready_s), 1),
+            "ready_p99_ms": round(1000 * percentile(self.ready_s, 0.99), 1),
+            "cpu_s": round(self.cpu_s, 2),
+            "idle_cpu_percent": round(100 * sum(self.idle) / len(self.idle), 1),
+            "mib_moved": round(self.moved / 2**20, 2),
+            "mib_needed": round(self.needed / 2**20, 2),
+            "requests_a_second": round(self.requests / self.wall_s, 2),
+        }
+
+
+def run(context: Context) -> None:
+    ours = context.connector.name
+    for kind in ("hybrid", "padded"):
+        lengths = drawn(context)
+        rows: dict[str, Figures] = {ours: Figures(), REFERENCE: Figures()}
+        for turn in range(TURNS):
+            for name, figures in rows.items():
+                with context.pair(kind, connector=name) as pair:
+                    measure(context, pair, lengths[turn::TURNS], figures)
+        for name, figures in rows.items():
+            context.report.figure(f"beside.{kind}.{name}", figures.row())
+        judge(context, kind, rows[ours], rows[REFERENCE])
+    allocator(context)
+
+
+def drawn(context: Context) -> list[int]:
+    count = context.effort.repeats
+    return [context.random.randint(SHORTEST, LONGEST) for _ in range(count)]
+
+
+def measure(context: Context, pair: Pair, lengths: list[int], figures: Figures) -> None:
+    pair.handoff(context.prompt(SHORTEST), TOKENS)  # the greeting is not measured
+    figures.idle.append(idle_share(pair))
+    moved = pair.connector.moved(pair.d.figures())
+    cpu, begin = cpu_seconds(pair), time.monotonic()
+    prompts = [context.prompt(length) for length in lengths]
+    answers = at_once(CONCURRENCY, lambda prompt: pair.handoff(prompt, TOKENS), prompts)
+    figures.wall_s += time.monotonic() - begin
+    figures.cpu_s += cpu_seconds(pair) - cpu
+    figures.moved += pair.connector.moved(pair.d.figures()) - moved
+    figures.requests += len(lengths)
+    figures.needed += sum(needed_bytes(pair.kind, length, BLOCK, "float32") for length in lengths)
+    ready = [answer["ready_s"] for answer in answers]
+    if None in ready:
+        raise AssertionError(f"{ready.count(None)} of {len(ready)} requests took nothing over")
+    figures.ready_s += ready
+
+
+def judge(context: Context, kind: str, ours: Figures, theirs: Figures) -> None:
+    mine, other = ours.row(), theirs.row()
+    for key in ("ready_median_ms", "ready_p99_ms", "cpu_s", "idle_cpu_percent"):
+        held = mine[key] < other[key]
+        context.check(f"beside.{kind}.{key}", held, f"{mine[key]} against {other[key]}")
+    detail = f"{ours.moved} bytes moved, {ours.needed} are in blocks that D sees"
+    context.check(f"beside.{kind}.no-byte-too-many", 0 < ours.moved <= ours.needed, detail)
+    if kind == "padded":
+        detail = f"{ours.moved} bytes against {theirs.moved}"
+        context.check(f"beside.{kind}.fewer-bytes", ours.moved < theirs.moved, detail)
+
+
+def allocator(context: Context) -> None:
+    """What the hybrid allocator is worth: without it every layer keeps, and moves, the whole prompt."""
+    lengths = drawn(context)
+    rows = {True: Figures(), False: Figures()}
+    for turn in range(TURNS):
+        for hma, figures in rows.items():
+            with context.pair("hybrid", hma=hma) as pair:
+                measure(context, pair, lengths[turn::TURNS], figures)
+    for hma, figures in rows.items():
+        context.report.figure(f"beside.allocator.{'on' if hma else 'off'}", figures.row())
+    detail = f"{rows[True].moved} bytes with it, {rows[False].moved} without"
+    context.check("allocator.fewer-bytes", rows[True].moved < rows[False].moved, detail)
+
+
+def idle_share(pair: Pair) -> float:
+    """The share of a core that both engines use when nobody asks for anything."""
+    time.sleep(1.0)  # what the last request leaves to do
+    before, begin = cpu_seconds(pair), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    return (cpu_seconds(pair) - before) / (time.monotonic() - begin)
+
+
+def cpu_seconds(pair: Pair) -> float:
+    return pair.p.cpu_seconds() + pair.d.cpu_seconds()
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,126 @@
+"""D's tokens are those it would have made alone, at every length of prompt."""
+
+from compare import Match, match, none_alone, summary
+from context import Context, at_once
+from pair import Answer, EngineDied, Pair
+from shapes import boundary_lengths
+
+TOKENS = 12
+TOP = 5
+BLOCK = 32
+# Between the same arithmetic in another order, in single precision; a key that is missed shows at a hundred times this.
+NOISE = 1e-3
+PROMPTS_AT_A_BOUNDARY = 4
+AT_A_TIME = 4
+CONCURRENCY = 16
+
+
+def run(context: Context) -> None:
+    for kind, hma in (("hybrid", True), ("hybrid", False), ("uniform", True), ("padded", True)):
+        with context.pair(kind, hma=hma) as pair:
+            name = f"lengths.{kind}" + ("" if hma else ".hma-off")
+            every_length(context, pair, name)
+            if kind == "hybrid":
+                boundaries(context, pair, name)
+                prefix_hit(context, pair, name)
+            if kind != "padded":
+                many(context, pair, name)
+    short_convolution(context)
+    for kind in ("hybrid", "qwen3next"):
+        half_precision(context, kind)
+
+
+def compare(pair: Pair, prompt: list[int], n: int = TOKENS, logprobs: int | None = None) -> Match:
+    more = {"logprobs": logprobs} if logprobs else {}
+    reference = pair.reference(prompt, n, **more)
+    return match(len(prompt), reference, pair.handoff(prompt, n, **more))
+
+
+def right(matches: list[Match]) -> bool:
+    return all(m.same for m in matches) and none_alone(matches)
+
+
+def every_length(context: Context, pair: Pair, name: str) -> None:
+    prompts = [context.prompt(length) for length in context.effort.lengths]
+    matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt), prompts)
+    context.check(f"{name}.every-length", right(matches), summary(matches))
+
+
+def boundaries(context: Context, pair: Pair, name: str) -> None:
+    """Where the first key that the last prompt token sees ends a block, and one length to each side."""
+    at = boundary_lengths(BLOCK, 330)
+    for what, lengths in (("boundary", at), ("beside-it", [n + side for n in at for side in (-1, 1)])):
+        prompts = [context.prompt(n) for n in lengths for _ in range(PROMPTS_AT_A_BOUNDARY)]
+        matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt, logprobs=TOP), prompts)
+        far = max(m.distance for m in matches)
+        held = right(matches) and far < NOISE
+        detail = f"{summary(matches)}; log-probabilities at most {far:.2g} apart, lengths {lengths}"
+        context.check(f"{name}.{what}", held, detail)
+
+
+def prefix_hit(context: Context, pair: Pair, name: str) -> None:
+    """D has the beginning of the prompt already, or P has it; D takes only what it lacks."""
+    shared, tail = context.prompt(5 * BLOCK), [context.prompt(n) for n in (1, 31, 32, 33, 140)]
+    before = moved(pair)
+    matches = [compare(pair, context.prompt(len(shared) + len(rest)), logprobs=TOP) for rest in tail]
+    whole = moved(pair) - before
+    pair.d.ask(prompt=shared, n=1)
+    pair.p.ask(prompt=shared, n=1)
+    before = moved(pair)
+    matches = [compare(pair, shared + rest, logprobs=TOP) for rest in tail]
+    part = moved(pair) - before
+    far = max(m.distance for m in matches)
+    held = right(matches) and far < NOISE and part < whole
+    detail = f"{summary(matches)}; log-probabilities at most {far:.2g} apart; {part} bytes instead of {whole}"
+    context.check(f"{name}.prefix-hit", held, detail)
+
+
+def moved(pair: Pair) -> int:
+    return pair.connector.moved(pair.d.figures())
+
+
+def many(context: Context, pair: Pair, name: str) -> None:
+    """Many at once: more than the engines run at a time, of lengths drawn at random."""
+    prompts = [context.prompt(context.random.randrange(1, 400)) for _ in range(context.effort.requests)]
+    references = at_once(AT_A_TIME, lambda prompt: pair.reference(prompt, TOKENS), prompts)
+    answers = at_once(CONCURRENCY, lambda prompt: pair.handoff(prompt, TOKENS), prompts)
+    matches = [match(len(p), r, a) for p, r, a in zip(prompts, references, answers, strict=True)]
+    detail = f"{summary(matches)}, {CONCURRENCY} at a time"
+    context.check(f"{name}.many", right(matches), detail)
+
+
+def short_convolution(context: Context) -> None:
+    """A state that must have seen exactly the tokens before the one that D computes."""
+    name = "lengths.lfm2.every-length"
+    try:
+        with context.pair("lfm2") as pair:
+            prompts = [context.prompt(length) for length in context.effort.lengths[::5]]
+            matches = at_once(AT_A_TIME, lambda prompt: compare(pair, prompt), prompts)
+            context.check(name, right(matches), summary(matches))
+    except EngineDied as died:
+        context.check(name, False, f"does not start: {str(died).splitlines()[-1]}")
+
+
+def half_precision(context: Context, kind: str) -> None:
+    """Where rounding depends on the order of work, the yardstick is a second run without any hand-off.
+
+    That second run finds all but the last blocks in D's own prefix cache, so it takes up the prompt in the middle, as D does
+    after a hand-off. A hand-off may be as far from the reference as such runs are, and half as far again: these are maxima of
+    samples.
+    """
+    name = f"lengths.{kind}.bf16"
+    lengths = context.effort.lengths[::5]
+    with context.pair(kind, args={"dtype": "bfloat16", "enable_prefix_caching": True}) as pair:
+        plain = [two_plain_runs(pair, context.prompt(n)) for n in lengths]
+        handed = [compare(pair, context.prompt(n), logprobs=TOP) for n in lengths]
+    bound, far = max(m.distance for m in plain), max(m.distance for m in handed)
+    ended = all(m.finish == "length" for m in handed) and none_alone(handed)
+    detail = f"hand-offs at most {far:.3f} from the reference, second plain runs {bound:.3f}"
+    context.check(name, ended and far <= 1.5 * bound, detail)
+
+
+def two_plain_runs(pair: Pair, prompt: list[int]) -> Match:
+    def again() -> Answer:
+        return pair.d.ask(prompt=prompt, n=TOKENS, logprobs=TOP, salt=f"plain{prompt}")
+
+    return match(len(prompt), again(), again())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake.engine import Engine, play, rest
 from fake.model import HYBRID
-from fake.pair import decode, hand_off, prefill, prompt
+from fake.pair import decode, full, hand_off, prefill, prompt
 from fake.request import Request
 from vllm.v1.request import RequestStatus
 
@@ -87,6 +87,64 @@ def test_the_parameters_of_another_request(policy: str, start: Start) -> None:
         rest(p, d)
     assert d.counts["failed"] == d.counts["failed_protocol"] == 20
     assert "received" not in d.counts
+
+
+def test_a_failure_that_crosses_with_blocks(policy: str, start: Start) -> None:
+    """The workers know that there is nothing to read, and the scheduler gives blocks before it
+    has heard of that."""
+    p = start(HYBRID, "kv_producer")
+    d = start(HYBRID, "kv_consumer", policy=policy, late=True)
+    mixed = prefill(p, prompt(70))
+    with full(d):
+        request = decode(d, mixed, prompt(70, seed=1))
+        worker = d.workers.connectors[0]._worker
+        play(p, d, until=lambda: worker._ended)
+    play(p, d, until=lambda: request.is_over)
+    rest(p, d)
+    ends(request, policy)
+    assert request.loads == [69] and d.counts["failed"] == 1
+
+
+class Silent:
+    """A worker that is not asked yet what has ended."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def reports(self) -> Any:
+        return [], None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+
+def test_a_failure_of_one_rank_that_crosses_with_blocks(policy: str, start: Start) -> None:
+    """One rank has said that it failed, the other nothing yet: vLLM waits for the words of both."""
+    p = start(HYBRID, "kv_producer", ways=2)
+    d = start(HYBRID, "kv_consumer", policy=policy, ways=2)
+    silent, other = (connector._worker for connector in d.workers.connectors)
+    native, silent._worker = silent._worker, Silent(silent._worker)
+    with full(d):
+        request = decode(d, prefill(p, prompt(70)), prompt(70, seed=1))
+        play(p, d, until=lambda: other._ended)
+    d.step()
+    silent._worker = native
+    play(p, d, until=lambda: request.is_over)
+    rest(p, d)
+    ends(request, policy)
+    assert request.loads == [69]
+
+
+def test_engines_that_hear_late(start: Start) -> None:
+    p = start(HYBRID, "kv_producer", late=True)
+    d = start(HYBRID, "kv_consumer", late=True, caching=False)
+    requests = [decode(d, prefill(p, prompt(40 + at)), prompt(40 + at)) for at in range(5)]
+    d.abort(requests[0])
+    d.step()
+    d.abort(requests[1])
+    play(p, d, until=lambda: all(request.is_over for request in requests))
+    rest(p, d)
+    assert all(request.is_right for request in requests[2:])
 
 
 @pytest.mark.parametrize("shorter", [1, 20])

@@ -1,13 +1,12 @@
 """Requests that are given up, preempted, or do not want what P has: nothing stays behind."""
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fake.engine import Engine, play, rest
 from fake.model import HYBRID, STATES
-from fake.pair import TO_P, ask, decode, hand_off, prefill, prompt
+from fake.pair import TO_P, ask, decode, full, hand_off, prefill, prompt
 from fake.request import Request
 from vllm.v1.request import RequestStatus
 
@@ -18,15 +17,6 @@ LOADING = RequestStatus.WAITING_FOR_REMOTE_KVS
 @pytest.fixture
 def pair(start: Start) -> tuple[Engine, Engine]:
     return start(HYBRID, "kv_producer"), start(HYBRID, "kv_consumer", caching=False)
-
-
-@contextmanager
-def full(engine: Engine) -> Any:
-    """No block is free meanwhile."""
-    held = [engine.pool.take() for _ in list(engine.pool.free)]
-    yield
-    for block in held:
-        engine.pool.give_back(block)
 
 
 def claimed(p: Engine, d: Engine) -> bool:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
 
 from kvferry.vllm import KvferryConnector
@@ -57,7 +58,8 @@ def settings(model: Model, role: str, **more: Any) -> SimpleNamespace:
 
 
 class Engine:
-    """`more` is that of `settings`."""
+    """`more` is that of `settings`. One that is `late` hears of the workers when it has scheduled
+    the next step already, as with overlapping batches."""
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Engine:
         role: str,
         ways: int = 1,
         caching: bool = True,
+        late: bool = False,
         connector: Callable[..., Any] = KvferryConnector,
         **more: Any,
     ) -> None:
@@ -79,7 +82,7 @@ class Engine:
         self.failed: set[str] = set()
         self.gone: set[str] = set()
         self.preempted: set[str] = set()
-        self.steps = 0
+        self.late = KVConnectorOutput(set(), set()) if late else None
         self.counts: dict[str, int] = {}
         self.told: list[dict[str, Any]] = []
         """Statistics as they leave the engine."""
@@ -109,7 +112,6 @@ class Engine:
         return request
 
     def step(self) -> None:
-        self.steps += 1
         batch = self._schedule()
         output = SimpleNamespace(
             finished_req_ids=self.gone,
@@ -120,6 +122,8 @@ class Engine:
         self.gone, self.preempted = set(), set()
         meta = pickle.dumps(self.connector.build_connector_meta(output))
         tokens, said = self.workers.step(output, meta, batch)
+        if self.late is not None:
+            said, self.late = self.late, said
         self._update(batch, tokens, said)
 
     # Who computes what.

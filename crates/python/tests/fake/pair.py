@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .engine import Engine, play
@@ -36,3 +38,12 @@ def hand_off(p: Engine, d: Engine, tokens: list[int], count: int = 3, **more: An
     request = decode(d, prefill(p, tokens), tokens, count, **more)
     play(p, d, until=lambda: request.is_over)
     return request
+
+
+@contextmanager
+def full(engine: Engine) -> Iterator[None]:
+    """No block is free meanwhile."""
+    held = [engine.pool.take() for _ in list(engine.pool.free)]
+    yield
+    for block in held:
+        engine.pool.give_back(block)

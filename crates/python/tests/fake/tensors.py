@@ -42,6 +42,9 @@ class Tensor:
     offset: int
     is_cpu: bool = True
 
+    def size(self) -> tuple[int, ...]:
+        return self.shape
+
     def stride(self, dim: int | None = None) -> Any:
         return self.strides if dim is None else self.strides[dim]
 

@@ -7,6 +7,7 @@ from typing import Any
 from vllm.v1.outputs import KVConnectorOutput
 
 from . import forward
+from .device import Copies
 from .model import Rank
 from .ranks import together
 from .request import Request
@@ -17,6 +18,7 @@ class Workers:
         self.connectors, self.ranks = connectors, ranks
         self._open: dict[str, dict[str, int]] = {"sent": {}, "received": {}}
         self._failed: set[str] = set()
+        self.copies = Copies()
 
     def start(self) -> dict[tuple[int, int], Any]:
         pairs = zip(self.connectors, self.ranks)
@@ -25,7 +27,7 @@ class Workers:
             assert connector.get_mem_pool_context() is None
         together(calls)
         for connector in self.connectors:
-            connector.set_host_xfer_buffer_ops(lambda *_: None)
+            connector.set_host_xfer_buffer_ops(self.copies)
             connector.reset_capture_state()
         return self.presences()
 

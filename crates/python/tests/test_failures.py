@@ -210,6 +210,33 @@ def test_r102_a_missing_field_is_named(
     assert d.counts == expected | ({"computed_here": 1} if policy == "recompute" else {})
 
 
+# Engines that are asked for what they do not do.
+
+
+def test_a_decode_engine_is_asked_to_prefill(start: Start, caplog: Any) -> None:
+    d = start(HYBRID, "kv_consumer")
+    request = prefill(d, prompt(70))
+    rest(d)
+    assert request.params is None
+    assert request.request_id in caplog.text and "hands nothing off" in caplog.text
+
+
+def test_a_prefill_engine_is_asked_to_decode(policy: str, start: Start) -> None:
+    p, other = start(HYBRID, "kv_producer"), start(HYBRID, "kv_producer", policy=policy)
+    request = decode(other, prefill(p, prompt(70)), prompt(70))
+    play(p, other, until=lambda: request.is_over)
+    rest(other)
+    ends(request, policy)
+    assert other.counts["failed"] == 1
+
+
+def test_a_decode_engine_offers_nothing_for_a_second_turn(start: Start) -> None:
+    p, d = start(HYBRID, "kv_producer"), start(HYBRID, "kv_both")
+    request = hand_off(p, d, prompt(70))
+    rest(p, d)
+    assert request.is_right and request.params is None
+
+
 def test_push_is_refused_by_name(policy: str, start: Start, caplog: Any) -> None:
     p, d = engines(start, policy)
     first = prefill(p, prompt(70))

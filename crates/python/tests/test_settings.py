@@ -1,8 +1,10 @@
 """What an operator may set, and what is refused at the start, by name."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from vllm.v1 import kv_cache_interface as specs
 from kvferry import ConfigError
 from kvferry.vllm import KvferryConnector
 from kvferry.vllm.options import Options
+from kvferry.vllm.stats import COUNTS, SERIES
 
 Start = Callable[..., Engine]
 
@@ -88,6 +91,21 @@ def test_parameters_have_the_names_that_routers_know(start: Start) -> None:
         "remote_num_tokens": 69,
         "transfer_mode": "pull",
     }
+
+
+# What operators read.
+
+
+def test_the_page_names_every_option_and_counter() -> None:
+    """Counters of one family are named by how they go on."""
+    page = (Path(__file__).parents[3] / "docs" / "vllm.md").read_text()
+    named = set(re.findall(r"`(_?[a-z_]+)`", page))
+    known = {field.name for field in fields(Options)} | set(COUNTS) | set(SERIES)
+    assert {
+        name
+        for name in known - named
+        if not any(name.endswith(part) for part in named if part.startswith("_"))
+    } == set()
 
 
 # Caches that cannot be handed off.

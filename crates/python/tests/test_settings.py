@@ -47,6 +47,26 @@ def test_a_value_that_cannot_work_is_named(extra: Any, said: str, start: Start) 
         start(HYBRID, "kv_producer", extra=extra)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("listen", 7000, "text"),
+        ("listen", None, "text"),
+        ("allow", {"10.0.0.0/8": True}, "text"),
+        ("log", 3, "text"),
+        ("lease_seconds", "5", "number"),
+        ("streams", 1.5, "number"),
+    ],
+)
+def test_a_value_of_another_type_is_named(name: str, value: Any, kind: str, start: Start) -> None:
+    with pytest.raises(ValueError, match=f"{name} of .* is no {kind}"):
+        start(HYBRID, "kv_producer", extra={name: value})
+
+
+def test_none_leaves_an_option_out(start: Start) -> None:
+    start(HYBRID, "kv_producer", extra={"advertise": None, "lease_seconds": None})
+
+
 def test_options_that_work(start: Start) -> None:
     extra = {
         "listen": "127.0.0.1:0",

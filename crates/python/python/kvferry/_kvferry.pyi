@@ -6,6 +6,8 @@ __version__: str
 
 Table = tuple[int, list[int]]
 """Position of the first token of the first block, and the block ids."""
+DType = Literal["bf16", "f16", "f32", "fp8"]
+Part = Literal["prefill", "decode", "both"]
 Kind = Literal["retry", "peer_lost", "protocol", "config", "exhausted", "bug"]
 Ending = Literal["satisfied", "released", "over"]
 
@@ -56,7 +58,7 @@ class Engine:
         *,
         model: str,
         revision: str = "",
-        dtype: Literal["bf16", "f16", "f32", "fp8"],
+        dtype: DType,
         epoch: int | None = None,
         rank: int = 0,
         layouts: list[CacheLayout],
@@ -149,9 +151,7 @@ class Report:
 class Worker:
     """One rank, led by the orders of its engine's scheduler. Only ``withdraw`` waits."""
 
-    def __init__(
-        self, config: Config, engine: Engine, part: Literal["prefill", "decode", "both"] = "both"
-    ) -> None: ...
+    def __init__(self, config: Config, engine: Engine, part: Part = "both") -> None: ...
     @property
     def address(self) -> tuple[str, int] | None: ...
     def follow(self, bytes: bytes) -> None: ...

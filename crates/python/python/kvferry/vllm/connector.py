@@ -43,6 +43,10 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
 
     _cache_hit_source = CacheHitSource.P2P
 
+    # Only one of the two is there, and vLLM calls only its hooks.
+    _scheduler: SchedulerHalf
+    _worker: WorkerHalf
+
     def __init__(
         self,
         vllm_config: "VllmConfig",
@@ -54,8 +58,6 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
         options = Options.of(config.kv_connector_extra_config)
         log_to_stderr(options.log)
         groups = groups_of(kv_cache_config)
-        self._scheduler: SchedulerHalf | None = None
-        self._worker: WorkerHalf | None = None
         if role is KVConnectorRole.WORKER:
             self._worker = WorkerHalf(vllm_config, kv_cache_config, options, groups)
             return
@@ -87,7 +89,11 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def build_prom_metrics(
-        cls, vllm_config, metric_types, labelnames, per_engine_labelvalues
+        cls,
+        vllm_config: "VllmConfig",
+        metric_types: dict[type[Any], type[Any]],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
     ) -> KVConnectorPromMetrics:
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
@@ -167,10 +173,10 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
         """As above."""
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        return self._worker.results(finished_req_ids)
+        return self._worker.results()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        results = self._worker.results(finished_req_ids)
+        results = self._worker.results()
         return results.finished_sending or None, results.finished_recving or None
 
     def build_connector_worker_meta(self) -> Words | None:
@@ -179,9 +185,13 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
     # In both.
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        half = self._worker or self._scheduler
-        return half.stats.take()
+        stats = self._worker.stats if self._is_worker else self._scheduler.stats
+        return stats.take()
 
     def shutdown(self) -> None:
-        if self._worker is not None:
+        if self._is_worker:
             self._worker.close()
+
+    @property
+    def _is_worker(self) -> bool:
+        return self.role is KVConnectorRole.WORKER

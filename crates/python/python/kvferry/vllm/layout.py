@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-_DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32"}
+    from kvferry._kvferry import DType
+
+_DTYPES: "dict[str, DType]" = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f32"}
 
 
 @dataclass
@@ -50,7 +52,7 @@ def shard_of(vllm_config: "VllmConfig") -> Shard:
     return Shard(parallel.rank % ways, ways, heads)
 
 
-def dtype_of(vllm_config: "VllmConfig") -> str:
+def dtype_of(vllm_config: "VllmConfig") -> "DType":
     """Element type of the KV cache."""
     cache = vllm_config.cache_config.cache_dtype
     if cache.startswith("fp8"):
@@ -97,13 +99,18 @@ class Builder:
         parts = self._attention(name, spec, cache)
         return layer | {"parts": parts} | ({"packing": packing} if packing else {})
 
-    def _region(self, cache: "torch.Tensor", stride: int) -> int:
+    def _region(self, cache: "torch.Tensor", stride: int, extent: int) -> tuple[int, int]:
+        """The region of a layer that takes `extent` bytes of every `stride` of them, and where
+        in a block of it the layer begins: layers that lie side by side in a block share one."""
         storage = cache.untyped_storage()
         if self.storage is not None and storage.data_ptr() != self.storage.data_ptr():
             raise ValueError("kvferry needs the KV cache of a worker in one allocation")
         self.storage = storage
-        offset = cache.storage_offset() * cache.element_size()
-        return self.regions.setdefault((offset, stride), len(self.regions))
+        start = cache.storage_offset() * cache.element_size()
+        inside = start % stride
+        if inside + extent > stride:
+            inside = 0
+        return self.regions.setdefault((start - inside, stride), len(self.regions)), inside
 
     def _attention(
         self, name: str, spec: AttentionSpec, cache: "torch.Tensor"
@@ -115,16 +122,17 @@ class Builder:
         block, unit, token = (cache.stride(dim) * item for dim in range(3))
         if cache.stride(3) != 1 or per_block * self.blocks != kernel_blocks:
             raise ValueError(f"{name}: a cache of strides {cache.stride()} cannot be described")
+        extent = block * (per_block - 1) + unit * (heads - 1) + token * (tokens - 1) + content * item
+        region, offset = self._region(cache, block * per_block, extent)
         place = {
             "units": self._heads(name, spec, heads),
-            "region": self._region(cache, block * per_block),
+            "region": region,
             "unit_stride": unit,
             "token_stride": token,
         }
         if per_block > 1:
             place["tile"] = {"tokens": tokens, "stride": block}
         parts = []
-        offset = 0
         for role, size in content_of(spec, content * item):
             parts.append({"role": role, "bytes": size, "offset": offset} | place)
             offset += size
@@ -148,10 +156,9 @@ class Builder:
         """The pieces of a state, one after the other from the start of the page. Each rank's are
         one unit, which moves between engines of as many ranks."""
         stride = cache.stride(0) * cache.element_size()
-        region = self._region(cache, stride)
+        region, offset = self._region(cache, stride, cache.shape[-1] * cache.element_size())
         rank = 0 if spec.tp_replicated else self.shard.rank
         parts = []
-        offset = 0
         for role, shape, dtype in zip(("conv_input", "temporal"), spec.shapes, spec.dtypes):
             size = math.prod(shape) * dtype.itemsize
             units = {"start": rank, "end": rank + 1}

@@ -28,6 +28,8 @@ class Step(KVConnectorMetadata):
     """Blocks that are promised from this step on."""
     refused: tuple[str, ...] = ()
     """Requests that vLLM parks although they have failed already."""
+    unheard: tuple[str, ...] = ()
+    """Requests that vLLM does not wait for, whatever the workers say of them yet."""
 
 
 @dataclass

@@ -5,6 +5,12 @@ from typing import Any
 
 from kvferry import Config
 
+_NUMBERS: dict[str, Any] = {
+    "lease_seconds": (int, float),
+    "read_timeout_seconds": (int, float),
+    "streams": int,
+}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -50,6 +56,12 @@ class Options:
         allow = extra.get("allow")
         if isinstance(allow, list):
             extra = {**extra, "allow": ",".join(allow)}
+        for name, value in extra.items():
+            wanted = _NUMBERS.get(name, str)
+            is_left_out = value is None and cls.__dataclass_fields__[name].default is None
+            if not is_left_out and not isinstance(value, wanted):
+                kind = "text" if wanted is str else "number"
+                raise ValueError(f"kv_connector_extra_config: {name} of {value!r} is no {kind}")
         return cls(**extra)
 
     def config(self, rank: int) -> Config:

@@ -42,6 +42,10 @@ class Load:
     resume_at: int
     """First position that this engine computes itself, hence the tokens to load."""
     stage: Stage
+    is_fetched: bool = True
+    """The workers will say how it ended, once each."""
+    tokens: int = 0
+    """Told to vLLM when it asked last."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class SchedulerHalf:
         self._identity = identity
         self._groups = groups
         self._scheduler: Scheduler | None = None
+        self._workers: list[Presence] = []
         self._loads: dict[str, Load] = {}
         self._shortened: set[str] = set()
         self._step = Step()
@@ -70,9 +75,20 @@ class SchedulerHalf:
 
     def start(self, workers: Sequence[Presence]) -> None:
         """The workers have started, and say where they are."""
+        strange = [type(worker).__name__ for worker in workers if not isinstance(worker, Presence)]
+        if strange:
+            # vLLM gives all children of a MultiConnector what the first of them has to say.
+            raise ValueError(
+                f"kvferry was given {strange[0]} of another connector: in a MultiConnector, "
+                f"KvferryConnector must stand before others whose workers are introduced"
+            )
         ranks = sorted(workers, key=lambda worker: worker.rank)
+        if not ranks or ranks == self._workers:
+            # They woke up, and what is under way goes on under the same names.
+            return
         if [worker.rank for worker in ranks] != list(range(len(ranks))):
             raise ValueError(f"workers of ranks {[worker.rank for worker in ranks]}")
+        self._workers = ranks
         self._scheduler = Scheduler(
             ranks[0].epoch,
             engine_id=self._manner.engine_id,
@@ -120,7 +136,7 @@ class SchedulerHalf:
         except (KvferryError, ValueError) as why:
             self.stats.count("params_refused")
             logger.warning("Request %s cannot be fetched: %s", name, why)
-            self._loads[name] = Load(last, Stage.FAILED)
+            self._loads[name] = Load(last, Stage.FAILED, is_fetched=False)
             return
         self._loads[name] = Load(min(valid, last), Stage.CLAIMED)
 
@@ -144,25 +160,42 @@ class SchedulerHalf:
             return 0, False
         if load.stage is Stage.FAILED and self._manner.computes_failed:
             return 0, False
-        tokens = max(0, load.resume_at - computed)
-        return tokens, tokens > 0
+        load.tokens = max(0, load.resume_at - computed)
+        return load.tokens, load.tokens > 0
 
     def give(self, request: "Request", blocks: "KVCacheBlocks", external: int) -> None:
         name = request.request_id
         load = self._loads.get(name)
         if load is None or load.stage is Stage.SETTLED:
             return
-        if load.stage is Stage.FAILED:
-            if external > 0:
+        if external > 0:
+            if load.stage is Stage.FAILED:
                 self._step.refused += (name,)
+                self._drop(name, load)
             else:
-                self.stats.count("computed_here")
-        elif external > 0:
-            self._read(name, blocks.get_block_ids(), load.resume_at, load.resume_at - external)
+                self._read(name, blocks.get_block_ids(), load.resume_at, load.resume_at - external)
         else:
-            self.stats.count("already_here")
-            self.scheduler.release(name)
+            self._do_without(load)
+            self._drop(name, load)
         load.stage = Stage.SETTLED
+
+    def _do_without(self, load: Load) -> None:
+        if load.stage is Stage.FAILED:
+            self.stats.count("computed_here")
+        elif load.tokens == 0:
+            self.stats.count("already_here")
+        else:
+            self.stats.count("declined")
+            logger.warning_once(
+                "vLLM does not want what a prefill engine has of a request: another connector "
+                "loads it, or it must not read caches. The prefill was for nothing."
+            )
+
+    def _drop(self, name: str, load: Load) -> None:
+        """vLLM does not wait for the workers."""
+        if load.is_fetched:
+            self.scheduler.release(name)
+            self._step.unheard += (name,)
 
     def _read(
         self, name: str, ids: tuple[list[int], ...], resume_at: int, hit: int
@@ -191,8 +224,12 @@ class SchedulerHalf:
             self.scheduler.hear(rank, said)
         for outcome in self.scheduler.outcomes():
             load = self._loads.get(outcome.request)
-            if outcome.what == "failed" and load is not None and load.stage is Stage.CLAIMED:
+            if outcome.what != "failed" or load is None:
+                continue
+            if load.stage is Stage.CLAIMED:
                 load.stage = Stage.FAILED
+            elif self._manner.computes_failed:
+                self.stats.count("computed_here")
 
     # A request goes.
 
@@ -202,9 +239,11 @@ class SchedulerHalf:
         """Whether its blocks are kept, and the parameters that lead to them."""
         name = request.request_id
         load = self._loads.pop(name, None)
-        if load is not None:
-            # Also where vLLM waits for it: the workers say when nothing touches its blocks.
+        if load is not None and load.stage is Stage.SETTLED:
+            # vLLM may wait for it: the workers say when nothing touches its blocks.
             self.scheduler.release(name)
+        elif load is not None:
+            self._drop(name, load)
         if name not in self._shortened:
             return False, None
         self._shortened.discard(name)

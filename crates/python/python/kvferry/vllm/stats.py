@@ -6,12 +6,15 @@
 
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics,
     KVConnectorStats,
 )
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 COUNTS = {
     "received": "Requests whose blocks a rank received",
@@ -27,6 +30,7 @@ COUNTS = {
     "params_refused": "Requests whose kv_transfer_params could not be used",
     "computed_here": "Requests that this engine computed itself after their hand-off had failed",
     "already_here": "Requests of which the prefix cache had everything",
+    "declined": "Requests that vLLM loaded from elsewhere or computed without looking at caches",
 }
 SERIES = {
     "bytes": "Bytes that a rank received for one request",
@@ -95,7 +99,13 @@ class Stats(KVConnectorStats):
 class PromMetrics(KVConnectorPromMetrics):
     """The same as Prometheus metrics, named `vllm:kvferry_…`."""
 
-    def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues) -> None:
+    def __init__(
+        self,
+        vllm_config: "VllmConfig",
+        metric_types: dict[type[Any], type[Any]],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._counters = {
             name: self._per_engine(self._counter_cls, f"vllm:kvferry_{name}", about)
@@ -108,7 +118,7 @@ class PromMetrics(KVConnectorPromMetrics):
             for name, about in SERIES.items()
         }
 
-    def _per_engine(self, metric, name, about, **more):
+    def _per_engine(self, metric: type[Any], name: str, about: str, **more: Any) -> dict[int, Any]:
         made = metric(name=name, documentation=about, labelnames=self._labelnames, **more)
         return {
             engine: made.labels(*values) for engine, values in self.per_engine_labelvalues.items()

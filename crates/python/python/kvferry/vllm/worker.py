@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
+    from kvferry._kvferry import Part
+
 # Under vLLM's own name: its log settings know no other.
 logger = init_logger(f"vllm.{__name__}")
 
@@ -46,6 +48,7 @@ class WorkerHalf:
         self._staging: Staging | None = None
         self._awaited: dict[str, Blocks] = {}
         self._ended: dict[str, Report] = {}
+        self._unheard: set[str] = set()
         self._words: bytes | None = None
         self.stats = Stats()
 
@@ -92,7 +95,7 @@ class WorkerHalf:
         if self._staging is not None:
             self._staging.copy_with(operation)
 
-    def _part(self) -> str:
+    def _part(self) -> "Part":
         config = self._vllm_config.kv_transfer_config
         if config.is_kv_producer and config.is_kv_consumer:
             return "both"
@@ -120,6 +123,7 @@ class WorkerHalf:
             for blocks in step.leased:
                 self._staging.out(blocks)
         if step.orders is not None:
+            assert self._worker is not None, "vLLM schedules before the caches are registered"
             self._worker.follow(step.orders)
         for request, blocks in step.awaited.items():
             report = self._ended.pop(request, None)
@@ -130,22 +134,25 @@ class WorkerHalf:
         for request in step.refused:
             self._votes.finished_recving.add(request)
             self._votes.failed_recving.add(request)
+        for request in step.unheard:
+            if self._ended.pop(request, None) is None:
+                self._unheard.add(request)
 
-    def results(self, finished: set[str]) -> KVConnectorTransferResults:
+    def results(self) -> KVConnectorTransferResults:
         """What has ended since the last step."""
         if self._worker is not None:
             reports, words = self._worker.reports()
             for report in reports:
                 self._hear(report)
             self._words = words
-        for request in finished:
-            self._ended.pop(request, None)
         votes, self._votes = self._votes, KVConnectorTransferResults()
         return votes
 
     def words(self) -> Words | None:
         words, self._words = self._words, None
-        return None if words is None else Words([(self._presence.rank, words)])
+        if words is None or self._presence is None:
+            return None
+        return Words([(self._presence.rank, words)])
 
     def _hear(self, report: Report) -> None:
         if report.what == "freed":
@@ -163,6 +170,8 @@ class WorkerHalf:
             if report.what == "received" and self._staging is not None:
                 self._staging.back(blocks)
             self._vote(report)
+        elif report.request in self._unheard:
+            self._unheard.discard(report.request)
         else:
             # vLLM has given it no blocks yet, and may never do so.
             self._ended[report.request] = report

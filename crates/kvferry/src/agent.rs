@@ -70,8 +70,9 @@ pub(crate) type Ended = Result<(), Option<Failure>>;
 pub(crate) struct Hold {
     /// Tells this claim from a refused second one of the same name.
     pub(crate) ticket: u64,
-    /// Dropped with the claim, once nothing can touch its blocks.
-    pub(crate) _open: watch::Sender<()>,
+    /// Why the claim ended while nobody asked for anything; dropped with the claim, once nothing
+    /// can touch its blocks.
+    pub(crate) gone: watch::Sender<Option<Failure>>,
 }
 
 /// What to read from one peer.

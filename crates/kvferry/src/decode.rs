@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use connector::{ClaimId, Counts, Fetch, Offer, PromptDigest, RemotePrefill, RequestId};
+use connector::{ClaimId, Counts, Failure, Fetch, Offer, PromptDigest, RemotePrefill, RequestId};
 use kv_layout::{BlockTable, CacheLayout, Plan, Span};
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
-use crate::agent::{Agent, Command, Hold, Read, Remote, RemoteRank};
+use crate::agent::{Agent, Command, Hold, Offers, Read, Remote, RemoteRank};
 use crate::{Config, Engine, FetchError, StartError};
 
 /// The agent of one rank of a decode engine: claims and reads this rank's share of what prefill
@@ -33,6 +33,14 @@ pub struct Offered {
     hits: Vec<u64>,
 }
 
+/// A claim on its way.
+pub(crate) struct Asked {
+    guard: Guard,
+    layout: Arc<CacheLayout>,
+    valid: u64,
+    offers: oneshot::Receiver<Offers>,
+}
+
 /// A claim that somebody still wants. Made before the claim is sent, so that it ends whenever
 /// that somebody is dropped: while the answer is on its way, while it lies in the channel,
 /// while blocks are read.
@@ -40,8 +48,9 @@ struct Guard {
     agent: Arc<Agent>,
     claim: ClaimId,
     ticket: u64,
-    /// Ends once nothing can touch the claim's blocks.
-    open: watch::Receiver<()>,
+    /// Says why the claim ended while it was only held, and ends once nothing can touch its
+    /// blocks.
+    gone: watch::Receiver<Option<Failure>>,
     /// The claim has ended by itself.
     over: bool,
 }
@@ -89,14 +98,18 @@ impl Decode {
     /// # Cancel safety
     /// Where the future is dropped before it is ready, the request is given up.
     pub async fn fetch(&self, fetch: Fetch) -> Result<Offered, FetchError> {
+        self.ask(fetch).await?.offered().await
+    }
+
+    /// The first half of [`fetch`](Self::fetch): when it returns, the claim comes before
+    /// whatever this agent is told from then on.
+    pub(crate) async fn ask(&self, fetch: Fetch) -> Result<Asked, FetchError> {
         let valid = fetch.prompt.valid;
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), fetch.claim.clone());
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
-        let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
-        let (agent, layout) = (Arc::clone(&self.agent), Arc::clone(&self.layout));
-        Ok(Offered { agent, layout, remote, guard, offers, valid, hits: Vec::new() })
+        Ok(Asked { guard, layout: Arc::clone(&self.layout), valid, offers })
     }
 
     /// Ends every request, as an engine must before it takes its memory away (sleep): returns
@@ -113,6 +126,16 @@ impl Decode {
     /// What the agent holds now; all 0 once it has stopped.
     pub async fn counts(&self) -> Counts {
         self.agent.counts().await.unwrap_or_default()
+    }
+}
+
+impl Asked {
+    /// The second half: waits for the answers.
+    pub(crate) async fn offered(self) -> Result<Offered, FetchError> {
+        let Self { guard, layout, valid, offers } = self;
+        let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
+        let agent = Arc::clone(&guard.agent);
+        Ok(Offered { agent, layout, remote, guard, offers, valid, hits: Vec::new() })
     }
 }
 
@@ -194,8 +217,19 @@ impl Offered {
     /// [`receive`](Self::receive) any more. It holds nothing: ask for it before `receive`, and
     /// await it where the future of that is dropped.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut open = self.guard.open.clone();
-        async move { while open.changed().await.is_ok() {} }
+        let mut gone = self.guard.gone.clone();
+        async move { while gone.changed().await.is_ok() {} }
+    }
+
+    /// Waits until the claim has ended by itself, although nothing was read yet: the prefill
+    /// engine is lost, say, while the request still waits for blocks. It holds nothing.
+    pub fn lapsed(&self) -> impl Future<Output = FetchError> + Send + use<> {
+        let mut gone = self.guard.gone.clone();
+        async move {
+            let ended = gone.wait_for(Option::is_some).await;
+            let failure = ended.ok().and_then(|failure| failure.clone());
+            failure.map_or(FetchError::Stopped, FetchError::Failed)
+        }
     }
 }
 
@@ -203,8 +237,8 @@ impl Guard {
     fn new(agent: Arc<Agent>, claim: ClaimId) -> (Self, Hold) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (held, open) = watch::channel(());
-        (Self { agent, claim, ticket, open, over: false }, Hold { ticket, _open: held })
+        let (held, gone) = watch::channel(None);
+        (Self { agent, claim, ticket, gone, over: false }, Hold { ticket, gone: held })
     }
 }
 

@@ -17,6 +17,9 @@ use request::Request;
 /// One rank of an engine whose [scheduler](connector::Scheduler) may be another process: it
 /// follows orders and reports how they ended. No call waits, so that an engine's own thread can
 /// make them between two steps; the work goes on in the tokio runtime that it was started in.
+///
+/// Before it is dropped, or its memory used for something else, it is to be
+/// [withdrawn](Self::withdraw): reads that are under way go on for a while, and hold the memory.
 pub struct WorkerDriver {
     prefill: Option<Arc<PrefillRank>>,
     decode: Option<Arc<Decode>>,
@@ -168,7 +171,7 @@ impl Follower {
         while let Some(told) = hearing.recv().await {
             match told {
                 Told::Order(Order::Keep(lease)) => self.keep(lease).await,
-                Told::Order(Order::Fetch(fetch)) => self.fetch(fetch),
+                Told::Order(Order::Fetch(fetch)) => self.fetch(fetch).await,
                 Told::Order(Order::Read { claim, blocks }) => {
                     let request = self.requests.get_mut(&claim);
                     request.into_iter().for_each(|request| request.read(Arc::clone(&blocks)));
@@ -196,22 +199,22 @@ impl Follower {
         }
     }
 
-    fn fetch(&mut self, fetch: Fetch) {
+    async fn fetch(&mut self, fetch: Fetch) {
         // Whoever has ended hears nothing.
         self.requests.retain(|_, request| request.is_open());
         let claim = fetch.claim.clone();
-        let Some(decode) = &self.decode else {
-            let how = FetchError::Stopped.ended();
-            return self.reports.push(Word::Ended { claim, how }, None);
+        let asked = match &self.decode {
+            Some(decode) => decode.ask(fetch).await,
+            None => Err(FetchError::Stopped),
         };
-        let (request, ends) = Request::start(Arc::clone(decode), fetch);
-        let (reports, ended) = (Arc::clone(&self.reports), claim.clone());
-        tokio::spawn(async move {
-            let load = ends.await;
-            let how = load.outcome.as_ref().map_or_else(FetchError::ended, |_| Ended::Received);
-            reports.push(Word::Ended { claim: ended, how }, Some(load));
-        });
-        self.requests.insert(claim, request);
+        match asked {
+            Ok(asked) => {
+                let (request, ends) = Request::new(asked);
+                self.requests.insert(claim.clone(), request);
+                tokio::spawn(report(ends, claim, Arc::clone(&self.reports)));
+            }
+            Err(why) => self.reports.push(Word::Ended { claim, how: why.ended() }, None),
+        }
     }
 
     async fn withdraw(&self) {
@@ -231,6 +234,25 @@ impl Follower {
             decode.restore().await;
         }
     }
+}
+
+/// Reports how a request ends, also where its task panics: the engine waits for a word.
+async fn report(
+    ends: impl Future<Output = Load> + Send + 'static,
+    claim: ClaimId,
+    reports: Arc<Reports>,
+) {
+    let (how, load) = match tokio::spawn(ends).await {
+        Ok(load) => {
+            let outcome = load.outcome.as_ref();
+            (outcome.map_or_else(FetchError::ended, |_| Ended::Received), Some(load))
+        }
+        Err(why) => {
+            tracing::error!(request = %claim.request, %why, "a request's task is gone");
+            (FetchError::Stopped.ended(), None)
+        }
+    };
+    reports.push(Word::Ended { claim, how }, load);
 }
 
 /// The task that hears of freed leases.

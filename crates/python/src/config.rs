@@ -52,7 +52,7 @@ impl Config {
         let defaults = kvferry::Config::default();
         let mut bounds = Bounds::default();
         if let Some(seconds) = lease_seconds {
-            bounds.unclaimed = duration("lease_seconds", seconds)?;
+            bounds.unclaimed = lease(seconds, bounds.oldest)?;
         }
         let read_timeout = match read_timeout_seconds {
             Some(seconds) => duration("read_timeout_seconds", seconds)?,
@@ -83,6 +83,19 @@ fn address(listen: &str) -> PyResult<SocketAddr> {
         );
         error(Class::Config, why)
     })
+}
+
+/// Here and not with the other bounds, since that is where the option has its name.
+fn lease(seconds: f64, oldest: Duration) -> PyResult<Duration> {
+    let lease = duration("lease_seconds", seconds)?;
+    if lease.is_zero() || lease >= oldest {
+        let why = format!(
+            "`lease_seconds` of {seconds}: more than 0 and less than {}, when every lease ends",
+            oldest.as_secs()
+        );
+        return Err(error(Class::Config, why));
+    }
+    Ok(lease)
 }
 
 fn duration(name: &str, seconds: f64) -> PyResult<Duration> {

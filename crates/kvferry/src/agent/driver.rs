@@ -372,6 +372,7 @@ impl Driver {
                 let _ = reply.send(Err(self.explain(&address, failure)));
             }
             Waiting::Nobody if ended != Err(None) => {
+                hold.gone.send_replace(ended.clone().err().flatten());
                 let claimed = Claimed { hold, waiting: Waiting::Gone(ended), address };
                 self.claims.insert(claim.clone(), claimed);
             }

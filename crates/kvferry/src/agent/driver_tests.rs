@@ -49,7 +49,7 @@ async fn a_claim_at_a_vanished_neighbour() {
     let first = RankAddress { host: "127.0.0.1".into(), port: 1 };
     let address = Address { engine_id: "p".into(), tp_size: 1, first, others: Vec::new() };
     let (reply, offers) = oneshot::channel();
-    let hold = Hold { ticket: 0, _open: watch::channel(()).0 };
+    let hold = Hold { ticket: 0, gone: watch::channel(None).0 };
     driver.claim(Fetch { claim, shared: None, prompt, address: address.clone() }, hold, reply);
     let sources = BTreeMap::from([(AgentEpoch(8), BTreeSet::from([Rank(0)]))]);
     let acquaintance = Acquaintance { engine: EngineEpoch(7), sources };

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use connector::{Allocation, Fetch};
+use connector::Allocation;
 use tokio::sync::oneshot;
 
 use super::Load;
-use crate::{Decode, FetchError, Offered};
+use crate::decode::Asked;
+use crate::{FetchError, Offered};
 
 /// The hold that orders have on a request; dropped, it is given up.
 pub(super) struct Request {
@@ -16,21 +17,20 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Claims. What comes with it ends when nothing can touch the request's blocks any more.
-    pub(super) fn start(
-        decode: Arc<Decode>,
-        fetch: Fetch,
-    ) -> (Self, impl Future<Output = Load> + Send + 'static) {
+    /// Of a claim that was made. What comes with it ends when nothing can touch the request's
+    /// blocks any more.
+    pub(super) fn new(asked: Asked) -> (Self, impl Future<Output = Load> + Send + 'static) {
         let (blocks, given) = oneshot::channel();
         let (wanted, unwanted) = oneshot::channel();
-        let ends = serve(decode, fetch, given, unwanted);
-        (Self { blocks: Some(blocks), wanted }, ends)
+        (Self { blocks: Some(blocks), wanted }, serve(asked, given, unwanted))
     }
 
     /// There are blocks for it.
     pub(super) fn read(&mut self, allocation: Arc<Allocation>) {
-        let blocks = self.blocks.take();
-        blocks.into_iter().for_each(|blocks| drop(blocks.send(Arc::clone(&allocation))));
+        if let Some(blocks) = self.blocks.take() {
+            // One that has ended needs none.
+            let _ = blocks.send(allocation);
+        }
     }
 
     /// Whether it has not ended.
@@ -40,17 +40,15 @@ impl Request {
 }
 
 async fn serve(
-    decode: Arc<Decode>,
-    fetch: Fetch,
+    asked: Asked,
     given: oneshot::Receiver<Arc<Allocation>>,
     mut unwanted: oneshot::Receiver<()>,
 ) -> Load {
     let begun = Instant::now();
     let offered = tokio::select! {
-        // The claim goes out first: P must hear also of a request that nobody wants.
         biased;
-        offered = decode.fetch(fetch) => offered,
         _ = &mut unwanted => Err(FetchError::Released),
+        offered = asked.offered() => offered,
     };
     let claiming = begun.elapsed();
     match offered {
@@ -65,10 +63,13 @@ async fn receive(
     mut unwanted: oneshot::Receiver<()>,
     claiming: Duration,
 ) -> Load {
-    let settled = offered.settled();
+    let (settled, lapsed) = (offered.settled(), offered.lapsed());
     let mut begun = Instant::now();
     let received = async {
-        let blocks = given.await.map_err(|_| FetchError::Released)?;
+        let blocks = tokio::select! {
+            given = given => given.map_err(|_| FetchError::Released)?,
+            why = lapsed => return Err(why),
+        };
         begun = Instant::now();
         let hits: Vec<u64> = blocks.groups.iter().map(|(_, hit)| *hit).collect();
         offered.after(&hits).receive(&blocks.tables, blocks.resume_at).await

@@ -2,13 +2,14 @@
 //! other crosses as JSON.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::common::{RESUME, TOKENS, live, prompt, until};
+use crate::common::{RESUME, TOKENS, live, prompt, until, within};
 use crate::ranks::{described, model, ranks_of, tensor};
 use kvferry::connector::params::Address;
 use kvferry::connector::{
-    Allocation, EngineEpoch, Failure, Finished, Nonce, Order, Outcome, Rank, RequestId, Scheduler,
-    Word,
+    Allocation, ClaimId, EngineEpoch, Failure, Finished, Lease, LeaseId, Nonce, Order, Outcome,
+    Rank, RequestId, Scheduler, Why, Word,
 };
 use kvferry::kv_layout::{BlockTable, Kind};
 use kvferry::{Config, Part, WorkerDriver};
@@ -92,12 +93,16 @@ impl Led {
     }
 
     fn give(&mut self) -> Vec<BlockTable> {
+        self.give_to(&name())
+    }
+
+    fn give_to(&mut self, request: &RequestId) -> Vec<BlockTable> {
         let tables = self.allocate();
         let groups = vec![(Kind::Full, 0); tables.len()];
         let tables = Arc::from(tables);
         let blocks = Allocation { tables, resume_at: RESUME, align: 1, groups };
         let given = blocks.tables.to_vec();
-        self.scheduler.allocate(&name(), blocks);
+        self.scheduler.allocate(request, blocks);
         given
     }
 
@@ -127,6 +132,18 @@ async fn outcome(p: &mut Led, d: &mut Led, of_p: bool) -> Outcome {
     })
     .await;
     known.unwrap()
+}
+
+/// Steps both engines until P has a claim.
+async fn claimed(p: &mut Led, d: &mut Led) {
+    within("a claim", async {
+        while p.ranks[0].counts().await[0].claims == 0 {
+            p.step();
+            d.step();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,7 +212,7 @@ async fn a_mixed_up_request_fails_with_its_reason() {
     d.at_rest().await;
 }
 
-/// A sleeping engine frees and fails what it had, refuses what comes, and works when it wakes.
+/// What was ordered before ends, what is ordered meanwhile fails, and afterwards all is as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawal_follows_the_orders_before_it() {
     let (mut p, mut d) =
@@ -206,6 +223,30 @@ async fn withdrawal_follows_the_orders_before_it() {
     assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
     p.retire(&kept);
     p.ranks[0].restore();
+
+    let (params, kept) = p.offer(2);
+    for asleep in [false, true] {
+        d.fetch(prompt(2), &params);
+        let given = d.give();
+        if !asleep {
+            // The orders are there, the blocks are not.
+            d.step();
+            d.scheduler.withdraw();
+            d.ranks[0].withdraw().await;
+        }
+        let failed = outcome(&mut p, &mut d, false).await;
+        let withdrawn = Outcome::Failed {
+            request: name(),
+            failure: Failure::Withdrawn,
+            recompute_from: Some(0),
+        };
+        assert_eq!(failed, withdrawn);
+        d.retire(&given);
+    }
+    assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
+    p.retire(&kept);
+    d.ranks[0].restore();
+
     let (params, kept) = p.offer(3);
     d.fetch(prompt(3), &params);
     let given = d.give();
@@ -214,5 +255,66 @@ async fn withdrawal_follows_the_orders_before_it() {
     p.retire(&kept);
     d.retire(&given);
     p.at_rest().await;
+    d.at_rest().await;
+}
+
+/// A request that waits for blocks hears that its prefill engine is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_ends_before_there_are_blocks_is_reported() {
+    let (mut p, mut d) =
+        (Led::start(1, 1, Part::Prefill).await, Led::start(2, 1, Part::Decode).await);
+    let (params, _) = p.offer(1);
+    d.fetch(prompt(1), &params);
+    claimed(&mut p, &mut d).await;
+    p.ranks.clear();
+    let Outcome::Failed { recompute_from, .. } = outcome(&mut p, &mut d, false).await else {
+        panic!("received");
+    };
+    assert_eq!(recompute_from, None, "it has no blocks yet");
+    d.at_rest().await;
+}
+
+/// The second sample comes under the claim of the first, which is given up in the same step.
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_one_step_are_followed_in_their_order() {
+    for _ in 0..20 {
+        let (mut p, mut d) =
+            (Led::start(1, 1, Part::Prefill).await, Led::start(2, 1, Part::Decode).await);
+        let (params, kept) = p.offer(1);
+        d.fetch(prompt(1), &params);
+        claimed(&mut p, &mut d).await;
+        let second = RequestId::new("second").unwrap();
+        let remote = d.scheduler.admit(second.clone(), &params).unwrap();
+        d.scheduler.fetch(remote, prompt(1)).unwrap();
+        d.scheduler.release(&name());
+        let given = d.give_to(&second);
+        assert_eq!(outcome(&mut p, &mut d, false).await, Outcome::Received(second));
+        assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
+        p.retire(&kept);
+        d.retire(&given);
+        p.at_rest().await;
+        d.at_rest().await;
+    }
+}
+
+/// Orders that concern nothing, and one for an engine of the other kind.
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_lead_nowhere() {
+    let d = Led::start(2, 1, Part::Decode).await;
+    let lease = LeaseId { engine: EngineEpoch(1), request: name(), nonce: Nonce(1) };
+    let claim = ClaimId { lease: lease.clone(), engine: EngineEpoch(2), request: name() };
+    let blocks = Allocation { tables: [].into(), resume_at: 0, align: 1, groups: Vec::new() };
+    d.ranks[0].follow(Order::Read { claim: claim.clone(), blocks: blocks.into() });
+    d.ranks[0].follow(Order::Abort(claim));
+    let kept = Lease { id: lease.clone(), prompt: prompt(1), tables: [].into() };
+    d.ranks[0].follow(Order::Keep(kept));
+    let mut words = Vec::new();
+    until("a word", || {
+        words.extend(d.ranks[0].reports().into_iter().map(|report| report.word));
+        let heard = !words.is_empty();
+        async move { heard }
+    })
+    .await;
+    assert_eq!(words, [Word::Freed { lease, why: Why::Over }]);
     d.at_rest().await;
 }

@@ -17,17 +17,24 @@ CONCURRENCY = 16
 
 def run(context: Context) -> None:
     for kind, hma in (("hybrid", True), ("hybrid", False), ("uniform", True), ("padded", True)):
-        with context.pair(kind, hma=hma) as pair:
-            name = f"lengths.{kind}" + ("" if hma else ".hma-off")
-            every_length(context, pair, name)
-            if kind == "hybrid":
-                boundaries(context, pair, name)
-                prefix_hit(context, pair, name)
-            if kind != "padded":
-                many(context, pair, name)
-    short_convolution(context)
+        name = f"lengths.{kind}" + ("" if hma else ".hma-off")
+        if context.wants(name):
+            single_precision(context, kind, hma, name)
+    if context.wants("lengths.lfm2"):
+        short_convolution(context)
     for kind in ("hybrid", "qwen3next"):
-        half_precision(context, kind)
+        if context.wants(f"lengths.{kind}.bf16"):
+            half_precision(context, kind)
+
+
+def single_precision(context: Context, kind: str, hma: bool, name: str) -> None:
+    with context.pair(kind, hma=hma) as pair:
+        every_length(context, pair, name)
+        if kind == "hybrid":
+            boundaries(context, pair, name)
+            prefix_hit(context, pair, name)
+        if kind != "padded":
+            many(context, pair, name)
 
 
 def compare(pair: Pair, prompt: list[int], n: int = TOKENS, logprobs: int | None = None) -> Match:

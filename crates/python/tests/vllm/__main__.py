@@ -32,6 +32,7 @@ def main() -> int:
     connector = CONNECTORS[options.connector]
     report = Report(connector.name)
     effort = A_LOOK if options.look else Effort()
+    effort.turns = options.turns
     for name in options.checks or CHECKS:
         check, _, rest = name.partition(".")
         print(f"{name} with {connector.name}", flush=True)
@@ -70,6 +71,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("target/vllm"), help="for models, logs and the report")
     parser.add_argument("--connector", choices=sorted(CONNECTORS), default="kvferry")
     parser.add_argument("--look", action="store_true", help="a few requests of each kind, not the promised numbers")
+    parser.add_argument("--turns", type=int, default=2, help="pairs of engines for each line of `beside`")
     parser.add_argument("--seed", type=int, default=1, help="of the prompts")
     options = parser.parse_args()
     if unknown := {name for name in options.checks if name.partition(".")[0] not in CHECKS}:

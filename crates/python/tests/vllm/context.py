@@ -23,6 +23,7 @@ class Effort:
     requests: int = 200
     repeats: int = 50
     kills: int = 20
+    turns: int = 2
 
 
 @dataclass

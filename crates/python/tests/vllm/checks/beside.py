@@ -15,7 +15,6 @@ from shapes import needed_bytes
 REFERENCE = "nixl"
 WITHOUT = "allocator-off"
 BLOCK = 32
-TURNS = 2
 SHORTEST, LONGEST = 300, 4000
 TOKENS = 4
 IDLE_SECONDS = 5.0
@@ -55,10 +54,10 @@ def run(context: Context) -> None:
             sides[WITHOUT] = (ours, False)
         rows = {side: Figures() for side in sides}
         lengths = drawn(context)
-        for turn in range(TURNS):
+        for turn in range(context.effort.turns):
             for side, (name, hma) in sides.items():
                 with context.pair(kind, connector=name, hma=hma) as pair:
-                    measure(context, pair, lengths[turn::TURNS], rows[side])
+                    measure(context, pair, lengths[turn :: context.effort.turns], rows[side])
         for side, figures in rows.items():
             context.report.figure(f"beside.{kind}.{side}", figures.row())
         judge(context, kind, rows[ours], rows[REFERENCE])

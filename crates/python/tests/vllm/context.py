@@ -23,6 +23,7 @@ class Effort:
     requests: int = 200
     repeats: int = 50
     kills: int = 20
+    turns: int = 2
 
 
 @dataclass
@@ -32,6 +33,11 @@ class Context:
     report: Report
     effort: Effort
     random: random.Random
+    part: str = ""
+    """All that is wanted of the check, if it is not all of it."""
+
+    def wants(self, part: str) -> bool:
+        return self.part in ("", part)
 
     def check(self, name: str, held: bool, detail: str) -> bool:
         self.report.check(Line(name, held, detail, self.connector.known_wrong(name)))

@@ -5,13 +5,15 @@
 Runs under the interpreter of the environment that has vLLM. The API server and the worker process of a usual engine are left
 out, so that it starts in seconds and can be asked what no endpoint tells. Requests:
 
-    {"id": …, "prompt": [ids], "n": tokens, "kv": kv_transfer_params?, "salt": text?, "logprobs": count?}
+    {"id": …, "prompt": [ids], "n": tokens, "kv": kv_transfer_params?, "salt": text?, "logprobs": count?,
+     "split": tokens?}
     {"id": …, "abort": id of a request}
     {"id": …, "figures": true}
     {"stop": true}
 
 Many may be under way. The engine steps while its scheduler has work, as vLLM's own loop does: that is how a prefill engine
-learns that its blocks may go. When nothing is left to do it sleeps until a line comes.
+learns that its blocks may go. When nothing is left to do it sleeps until a line comes. "split", with nothing else under way,
+has the prompt computed in pieces of at most so many tokens.
 """
 
 import json
@@ -108,6 +110,7 @@ class Engine:
         self.scheduler = self.core.engine_core.scheduler
         self.watch = Watch(self.scheduler.connector)
         self.under_way: dict[str, tuple[str, float]] = {}
+        self.most_tokens = self.scheduler.max_num_scheduled_tokens
         self.pending = b""
 
     def run(self) -> None:
@@ -161,6 +164,7 @@ class Engine:
             tell({"id": line["id"], "finish": "refused", "error": str(error)})
         else:
             self.under_way[line["id"]] = (internal, arrival)
+            self.scheduler.max_num_scheduled_tokens = line.get("split") or self.most_tokens
 
     def step(self) -> None:
         self.watch.steps += 1

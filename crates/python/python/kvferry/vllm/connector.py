@@ -158,8 +158,14 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         return self._worker.presence
 
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Before the forward pass, where `start_load_kv` comes after it: a lease that waits for the
+        next prefill to be computed keeps the decode engine waiting as long."""
+        super().bind_connector_metadata(connector_metadata)
+        self._worker.follow(connector_metadata)
+
     def start_load_kv(self, forward_context: "ForwardContext", **kwargs: Any) -> None:
-        self._worker.follow(self._get_connector_metadata())
+        """All that a step asks for has begun when it was bound."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing is loaded while a layer is computed."""

@@ -1,4 +1,4 @@
-"""Real API servers behind the example's router, started by the example's own script."""
+"""Real API servers behind the example's router, started and asked by the commands that stand on the example's page."""
 
 import json
 import os
@@ -20,7 +20,13 @@ START_SECONDS = 900.0
 SECONDS = 60.0
 TOKENS = 12
 CONCURRENCY = 8
-OPTIONS = ["--dtype", "float32", "--block-size", "32", "--max-model-len", "4096", "--max-num-seqs", "16", "--enforce-eager"]
+
+
+def written(part: str, model: str) -> str:
+    """The one command of the example's page in which this stands."""
+    page = (EXAMPLE / "README.md").read_text().replace("\\\n", " ")
+    (command,) = (line for line in page.splitlines() if part in line)
+    return command.replace("MODEL", model)
 
 
 class Servers:
@@ -37,9 +43,6 @@ class Servers:
             "CONNECTOR": json.dumps(context.connector.transfer),
             "DECODE_SIDE_PORT": str(free_port()),
             "PATH": f"{python.parent}:{os.environ['PATH']}",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
         }
@@ -47,7 +50,8 @@ class Servers:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [EXAMPLE / "serve.sh", self.model, *OPTIONS],
+                ["bash", "-c", written("./serve.sh MODEL --", self.model).replace("./serve.sh", "exec ./serve.sh")],
+                cwd=EXAMPLE,
                 env=env,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -127,10 +131,20 @@ def processes() -> list[tuple[int, int, str]]:
 
 def run(context: Context) -> None:
     with Servers(context) as servers:
+        as_written(context, servers)
         tokens(context, servers)
         stream(context, servers)
         errors(context, servers)
         dead_prefill(context, servers)
+
+
+def as_written(context: Context, servers: Servers) -> None:
+    """The page's own request; only the port is another."""
+    command = written("curl ", servers.model).replace(":8000/", f":{servers.ports['PORT']}/")
+    ended = subprocess.run(["bash", "-c", f"{command} -sS"], capture_output=True, timeout=SECONDS, check=False)
+    text = ended.stdout.decode(errors="replace")
+    held = ended.returncode == 0 and "text_completion" in text and '"completion_tokens":8' in text
+    context.check("api.as-written", held, f"the page's commands end with {ended.returncode}: {text[:80]}")
 
 
 def tokens(context: Context, servers: Servers) -> None:

@@ -13,8 +13,8 @@ from pair import Pair
 from shapes import needed_bytes
 
 REFERENCE = "nixl"
+WITHOUT = "allocator-off"
 BLOCK = 32
-TURNS = 2
 SHORTEST, LONGEST = 300, 4000
 TOKENS = 4
 IDLE_SECONDS = 5.0
@@ -49,16 +49,22 @@ class Figures:
 def run(context: Context) -> None:
     ours = context.connector.name
     for kind in ("hybrid", "padded"):
+        sides = {ours: (ours, True), REFERENCE: (REFERENCE, True)}
+        if kind == "hybrid":
+            sides[WITHOUT] = (ours, False)
+        rows = {side: Figures() for side in sides}
         lengths = drawn(context)
-        rows: dict[str, Figures] = {ours: Figures(), REFERENCE: Figures()}
-        for turn in range(TURNS):
-            for name, figures in rows.items():
-                with context.pair(kind, connector=name) as pair:
-                    measure(context, pair, lengths[turn::TURNS], figures)
-        for name, figures in rows.items():
-            context.report.figure(f"beside.{kind}.{name}", figures.row())
+        for turn in range(context.effort.turns):
+            for side, (name, hma) in sides.items():
+                with context.pair(kind, connector=name, hma=hma) as pair:
+                    measure(context, pair, lengths[turn :: context.effort.turns], rows[side])
+        for side, figures in rows.items():
+            context.report.figure(f"beside.{kind}.{side}", figures.row())
         judge(context, kind, rows[ours], rows[REFERENCE])
-    allocator(context)
+        if kind == "hybrid":
+            # What the hybrid allocator is worth: without it every layer keeps, and moves, the whole prompt.
+            detail = f"{rows[ours].moved} bytes with it, {rows[WITHOUT].moved} without"
+            context.check("allocator.fewer-bytes", rows[ours].moved < rows[WITHOUT].moved, detail)
 
 
 def drawn(context: Context) -> list[int]:
@@ -94,20 +100,6 @@ def judge(context: Context, kind: str, ours: Figures, theirs: Figures) -> None:
     if kind == "padded":
         detail = f"{ours.moved} bytes against {theirs.moved}"
         context.check(f"beside.{kind}.fewer-bytes", ours.moved < theirs.moved, detail)
-
-
-def allocator(context: Context) -> None:
-    """What the hybrid allocator is worth: without it every layer keeps, and moves, the whole prompt."""
-    lengths = drawn(context)
-    rows = {True: Figures(), False: Figures()}
-    for turn in range(TURNS):
-        for hma, figures in rows.items():
-            with context.pair("hybrid", hma=hma) as pair:
-                measure(context, pair, lengths[turn::TURNS], figures)
-    for hma, figures in rows.items():
-        context.report.figure(f"beside.allocator.{'on' if hma else 'off'}", figures.row())
-    detail = f"{rows[True].moved} bytes with it, {rows[False].moved} without"
-    context.check("allocator.fewer-bytes", rows[True].moved < rows[False].moved, detail)
 
 
 def idle_share(pair: Pair) -> float:

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import supports_hma
 
 from kvferry import ConfigError
 from kvferry.vllm import KvferryConnector
+from kvferry.vllm.scheduler import Health
+from kvferry.vllm.stats import Stats
 
 Start = Callable[..., Engine]
+
+
+@dataclass
+class Told:
+    """What a scheduler says of a request."""
+
+    what: str
+    kind: str
 
 
 def has_ipv6() -> bool:
@@ -245,6 +255,20 @@ def test_r104_a_failed_load_is_an_error_for_the_client(start: Start) -> None:
     request = decode(d, first, prompt(70))
     play(d, until=lambda: request.is_over)
     assert request.status.name == "FINISHED_ERROR" and request.output == []
+
+
+def test_r104_not_ready_after_three_failed_loads() -> None:
+    """Pods stayed ready while every transfer failed."""
+    stats = Stats()
+    health = Health(stats)
+    said: list[int | None] = []
+    told = ["failed", "failed", "received", "failed", "mixed up", "failed", "failed", "failed"]
+    for what in [*told, "received"]:
+        kind = "protocol" if what == "mixed up" else "peer_lost"
+        health.hear(Told("failed" if what == "mixed up" else what, kind))
+        taken = stats.take()
+        said.append(None if taken is None else taken.data["ready"])
+    assert said == [None] * 6 + [0, None, 1]
 
 
 def test_r104_the_same_at_all_log_levels() -> None:

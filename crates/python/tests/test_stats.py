@@ -87,16 +87,18 @@ def test_r103_prometheus_has_every_counter_and_series() -> None:
     assert series == {f"vllm:kvferry_{name}" for name in SERIES}
     data = {
         "counts": {"received": 2, "failed": 1},
+        "ready": 0,
         "bytes": [10, 20],
         "claim_seconds": [0.1, 0.2],
         "read_seconds": [0.3, 0.4],
     }
     observer.observe(data, 1)
-    observer.observe({"counts": {"received": 1}, "bytes": [5], "claim_seconds": [0.5],
-                      "read_seconds": [0.6]}, engine_idx=1)
+    observer.observe({"counts": {"received": 1}, "ready": None, "bytes": [5],
+                      "claim_seconds": [0.5], "read_seconds": [0.6]}, engine_idx=1)
     values = {name: metric.values for name, metric in metrics.items()}
     assert values["vllm:kvferry_received"] == {("toy", "0"): [], ("toy", "1"): [2, 1]}
     assert values["vllm:kvferry_failed"][("toy", "1")] == [1]
+    assert values["vllm:kvferry_ready"] == {("toy", "0"): [1], ("toy", "1"): [1, 0]}
     assert values["vllm:kvferry_bytes"] == {("toy", "0"): [], ("toy", "1"): [10, 20, 5]}
     assert values["vllm:kvferry_read_seconds"][("toy", "1")] == [0.3, 0.4, 0.6]
     assert metrics["vllm:kvferry_bytes"].more["buckets"][-1] >= 1 << 33

@@ -30,6 +30,9 @@ class _Labelled:
     def observe(self, value: float) -> None:
         self.values.append(value)
 
+    def set(self, value: float) -> None:
+        self.values.append(value)
+
 
 class FakeCounter(_Metric):
     pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.logger import init_logger
 from vllm.v1.request import RequestStatus
 
-from kvferry import KvferryError, Scheduler
+from kvferry import KvferryError, Outcome, Scheduler
 
 from .groups import Group
 from .identity import Identity
@@ -59,6 +59,30 @@ class Manner:
     """Whether a request whose load failed is computed here, or ends with an error."""
 
 
+UNREADY_AFTER = 3
+"""Loads that fail one after the other until the engine says that it is not ready."""
+
+
+class Health:
+    """Whether loads come through: what a probe of the engine should ask for beside its life."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._failed = 0
+
+    def hear(self, outcome: Outcome) -> None:
+        before = self._failed < UNREADY_AFTER
+        if outcome.what == "received":
+            self._failed = 0
+        elif outcome.what == "failed" and outcome.kind != "protocol":
+            # A mixed-up request is the router's fault, and says nothing about the way to P.
+            self._failed += 1
+        after = self._failed < UNREADY_AFTER
+        if before != after:
+            self._stats.ready(after)
+            logger.warning("kvferry: loads %s", "come through again" if after else "fail")
+
+
 class SchedulerHalf:
     """Grants leases for finished prefills and has requests fetched; decides nothing itself."""
 
@@ -72,6 +96,7 @@ class SchedulerHalf:
         self._shortened: set[str] = set()
         self._step = Step()
         self.stats = Stats()
+        self._health = Health(self.stats)
 
     def start(self, workers: Sequence[Presence]) -> None:
         """The workers have started, and say where they are."""
@@ -223,6 +248,7 @@ class SchedulerHalf:
         for rank, said in words.words:
             self.scheduler.hear(rank, said)
         for outcome in self.scheduler.outcomes():
+            self._health.hear(outcome)
             load = self._loads.get(outcome.request)
             if outcome.what != "failed" or load is None:
                 continue

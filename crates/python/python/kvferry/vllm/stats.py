@@ -1,7 +1,8 @@
 """Counters of a connector, as vLLM gathers, logs and exports them.
 
 `data` of the stats holds, since the last step that had any: `bytes`, `claim_seconds` and
-`read_seconds` of every request that a rank received, in order, and `counts` of events by name.
+`read_seconds` of every request that a rank received, in order, `counts` of events by name, and
+`ready`, 1 or 0 where that has changed.
 """
 
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ SERIES = {
     "claim_seconds": "Seconds from the first word to the prefill engine to its answer",
     "read_seconds": "Seconds from the order to read until the bytes counted",
 }
+READY = "0 after three loads in a row have failed that were no mix-up of requests, else 1"
 _BUCKETS = {
     "bytes": [float(1 << shift) for shift in range(10, 36, 2)],
     "claim_seconds": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],
@@ -45,7 +47,7 @@ _BUCKETS = {
 
 
 def _empty() -> dict[str, Any]:
-    return {"counts": {}, **{name: [] for name in SERIES}}
+    return {"counts": {}, "ready": None, **{name: [] for name in SERIES}}
 
 
 @dataclass
@@ -63,6 +65,9 @@ class Stats(KVConnectorStats):
         for name, value in zip(SERIES, (size, claiming, reading)):
             self.data[name].append(value)
 
+    def ready(self, is_ready: bool) -> None:
+        self.data["ready"] = int(is_ready)
+
     def reset(self) -> None:
         self.data = _empty()
 
@@ -79,11 +84,15 @@ class Stats(KVConnectorStats):
             self.data[name] += other.data[name]
         for name, times in other.data["counts"].items():
             self.count(name, times)
+        if other.data["ready"] is not None:
+            self.data["ready"] = other.data["ready"]
         return self
 
     def reduce(self) -> dict[str, int | float]:
         """For the log: totals, and what a single request took."""
         told: dict[str, int | float] = dict(self.data["counts"])
+        if self.data["ready"] is not None:
+            told["ready"] = self.data["ready"]
         if self.data["bytes"]:
             told["MB"] = round(sum(self.data["bytes"]) / 1e6, 3)
         for name in ("claim_seconds", "read_seconds"):
@@ -93,7 +102,7 @@ class Stats(KVConnectorStats):
         return told
 
     def is_empty(self) -> bool:
-        return not self.data["counts"]
+        return not self.data["counts"] and self.data["ready"] is None
 
 
 class PromMetrics(KVConnectorPromMetrics):
@@ -118,6 +127,10 @@ class PromMetrics(KVConnectorPromMetrics):
             for name, about in SERIES.items()
         }
 
+        self._ready = self._per_engine(self._gauge_cls, "vllm:kvferry_ready", READY)
+        for ready in self._ready.values():
+            ready.set(1)
+
     def _per_engine(self, metric: type[Any], name: str, about: str, **more: Any) -> dict[int, Any]:
         made = metric(name=name, documentation=about, labelnames=self._labelnames, **more)
         return {
@@ -127,6 +140,8 @@ class PromMetrics(KVConnectorPromMetrics):
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         for name, times in transfer_stats_data["counts"].items():
             self._counters[name][engine_idx].inc(times)
+        if transfer_stats_data["ready"] is not None:
+            self._ready[engine_idx].set(transfer_stats_data["ready"])
         for name in SERIES:
             for value in transfer_stats_data[name]:
                 self._series[name][engine_idx].observe(value)

@@ -84,6 +84,9 @@ def measure(context: Context, pair: Pair, lengths: list[int], figures: Figures) 
     figures.moved += pair.connector.moved(pair.d.figures()) - moved
     figures.requests += len(lengths)
     figures.needed += sum(needed_bytes(pair.kind, length, BLOCK, "float32") for length in lengths)
+    # A load that failed has also ended, and sooner than others.
+    if failed := sum(answer["finish"] != "length" for answer in answers):
+        raise AssertionError(f"{failed} of {len(answers)} requests failed with {pair.connector.name}")
     ready = [answer["ready_s"] for answer in answers]
     if None in ready:
         raise AssertionError(f"{ready.count(None)} of {len(ready)} requests took nothing over")

@@ -119,7 +119,8 @@ impl Seal {
         socket.write_all(sealed)
     }
 
-    /// Some decrypted bytes; 0 where no more will come.
+    /// Some decrypted bytes; 0 where no more will come. `Interrupted` says to look at the clock
+    /// and to come again: what the socket brought is nothing whole yet.
     pub(super) fn read(&self, socket: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         self.take(socket, |plain| {
             let len = plain.len().min(bytes.len());
@@ -165,24 +166,26 @@ impl Seal {
         Ok(())
     }
 
-    /// Shows `taker` the next decrypted bytes, which says how many of them it took. Waits for
-    /// some if there are none; gives 0 where no more will come.
+    /// Shows `taker` the next decrypted bytes, which says how many of them it took; gives 0
+    /// where no more will come. If there are none it waits for the socket once, and for no more
+    /// than that: whoever drips a record that never ends, or sends empty ones, must not keep
+    /// the caller from its deadlines.
     fn take(
         &self,
         mut socket: &TcpStream,
         mut taker: impl FnMut(&[u8]) -> usize,
     ) -> io::Result<usize> {
         let mut inward = lock(&self.inward);
-        loop {
-            if let Some(taken) = self.decrypted(&mut inward, &mut taker)? {
-                return Ok(taken);
-            }
-            (inward.start, inward.end) = (0, socket.read(&mut inward.bytes)?);
-            // Nobody says a last word here: what is cut off shows in what is missing.
-            if inward.end == 0 {
-                return Ok(0);
-            }
+        if let Some(taken) = self.decrypted(&mut inward, &mut taker)? {
+            return Ok(taken);
         }
+        (inward.start, inward.end) = (0, socket.read(&mut inward.bytes)?);
+        // Nobody says a last word here: what is cut off shows in what is missing.
+        if inward.end == 0 {
+            return Ok(0);
+        }
+        let taken = self.decrypted(&mut inward, &mut taker)?;
+        taken.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
     /// The same, of what has come already; `None` if there is nothing whole among it.

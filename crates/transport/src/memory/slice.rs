@@ -104,18 +104,24 @@ impl<'a> Slice<'a> {
 
     /// The bytes from `start` to `end`, as atomics.
     fn bytes(self, start: usize, end: usize) -> impl Iterator<Item = &'a AtomicU8> {
-        debug_assert!(end <= self.len, "beyond the slice");
-        // SAFETY: `end` is at most the length of the slice, whose memory outlives `'a`, and
-        // others use it as atomics, by the contract of `Memory`.
+        assert!(end <= self.len, "beyond the slice");
+        // SAFETY: `end` is at most the length of the slice, as was just seen; its memory
+        // outlives `'a`, and others use it as atomics, by the contract of `Memory`.
         (start..end).map(move |at| unsafe { AtomicU8::from_ptr(self.ptr.add(at)) })
     }
 
     /// So many words from `start` on, where one is aligned.
     fn whole(self, start: usize, count: usize) -> impl Iterator<Item = &'a AtomicU64> {
-        debug_assert!(start + 8 * count <= self.len, "beyond the slice");
-        // SAFETY: the words lie inside the slice and the first is aligned; the rest as above.
-        (0..count).map(move |at| unsafe {
-            AtomicU64::from_ptr(self.ptr.add(start).cast::<u64>().add(at))
-        })
+        assert!(start <= self.len && count <= (self.len - start) / 8, "beyond the slice");
+        let first = self.ptr.wrapping_add(start).cast::<u64>();
+        // Fewer bytes than there are in front of a word have none among them.
+        assert!(count == 0 || first.cast::<AtomicU64>().is_aligned(), "no whole word begins there");
+        // SAFETY: the words lie inside the slice and the first is aligned, as was just seen; the
+        // rest as above.
+        (0..count).map(move |at| unsafe { AtomicU64::from_ptr(first.add(at)) })
     }
 }
+
+#[cfg(test)]
+#[path = "slice_tests.rs"]
+mod tests;

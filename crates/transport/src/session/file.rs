@@ -17,18 +17,21 @@ pub(super) enum FileError {
     NotAFile,
     /// Others may write it: its permission bits.
     Writable(u32),
+    /// It goes on beyond the limit.
+    Large,
 }
 
-/// The first `most` bytes of a file that nobody but its owner may write. One that others may
-/// read is worth a warning in the log, if it is named as something to keep to oneself.
+/// A file of at most `most` bytes that nobody but its owner may write. One that others may read
+/// is worth a warning in the log, if it is named as something to keep to oneself.
 pub(super) fn read(path: &Path, most: u64, private: Option<&str>) -> Result<Vec<u8>, FileError> {
     // Whoever opens a pipe that nobody writes to would wait for ever.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(FileError::Read)?;
     check(&file, path, private)?;
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).map_err(FileError::Read)?;
-    Ok(bytes)
+    // One byte more than it may have: a part of it must not pass for the whole.
+    let len = file.take(most + 1).read_to_end(&mut bytes).map_err(FileError::Read)?;
+    if len as u64 > most { Err(FileError::Large) } else { Ok(bytes) }
 }
 
 /// Looks at the open file, so that none can be put in its place meanwhile.

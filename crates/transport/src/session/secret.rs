@@ -109,13 +109,14 @@ impl Secret {
     /// # Errors
     /// [`SecretError`]: the file or what is in it cannot be used.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let most = (MAX + LINE_END + 1) as u64;
+        let most = (MAX + LINE_END) as u64;
         let bytes = file::read(path, most, Some("secret")).map_err(|why| {
             let path = path.to_owned();
             match why {
                 FileError::Read(why) => SecretError::Read { path, why },
                 FileError::NotAFile => SecretError::NotAFile { path },
                 FileError::Writable(mode) => SecretError::Writable { path, mode },
+                FileError::Large => SecretError::Long,
             }
         })?;
         Self::new(&bytes)

@@ -28,7 +28,7 @@ pub use error::TlsError;
 use error::not_read;
 pub(super) use words::meaning;
 
-/// Bytes of a file; a chain of certificates has a few thousand.
+/// The most bytes of a file; a chain of certificates has a few thousand.
 const MAX_FILE: u64 = 1 << 20;
 
 const CERTIFICATE: &str = "certificate";

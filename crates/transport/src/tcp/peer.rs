@@ -191,7 +191,8 @@ impl Peer {
             match stream.read(&mut frame[have..]) {
                 Ok(0) => return Err(hung_up()),
                 Ok(len) => have += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nothing whole came: no sign of life.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(lost(&error)),
             }
             self.life.fetch_add(1, Ordering::Relaxed);

@@ -13,6 +13,9 @@ use crate::sync::lock;
 /// Bytes that are encrypted and sent at once, and asked of the socket at once.
 const CHUNK: usize = 64 << 10;
 
+/// Bytes that are asked of the socket at least: a hello or a frame, with what seals it.
+const SIP: usize = 1 << 10;
+
 /// TLS on one socket, whose handshake is over. One thread reads and one writes at a time.
 pub(super) struct Seal {
     /// Held while something is computed, never while a call on the socket may sleep: whoever
@@ -24,8 +27,10 @@ pub(super) struct Seal {
     outward: Mutex<Outward>,
 }
 
+/// As large as what was asked of it: of most streams a source hears one hello, and no more.
+#[derive(Default)]
 struct Inward {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
@@ -45,10 +50,9 @@ impl Seal {
         deadline: Instant,
     ) -> io::Result<Self> {
         shake_hands(socket, &mut session, deadline)?;
-        let inward = Inward { bytes: vec![0; CHUNK].into(), start: 0, end: 0 };
         Ok(Self {
             session: Mutex::new(session),
-            inward: Mutex::new(inward),
+            inward: Mutex::default(),
             outward: Mutex::default(),
         })
     }
@@ -119,9 +123,10 @@ impl Seal {
         socket.write_all(sealed)
     }
 
-    /// Some decrypted bytes; 0 where no more will come.
+    /// Some decrypted bytes; 0 where no more will come. `Interrupted` says to look at the clock
+    /// and to come again: what the socket brought is nothing whole yet.
     pub(super) fn read(&self, socket: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
-        self.take(socket, |plain| {
+        self.take(socket, bytes.len(), |plain| {
             let len = plain.len().min(bytes.len());
             bytes[..len].copy_from_slice(&plain[..len]);
             len
@@ -152,7 +157,7 @@ impl Seal {
                 }
                 placed
             };
-            match self.take(socket, place) {
+            match self.take(socket, CHUNK, place) {
                 _ if short => return Err(io::ErrorKind::InvalidInput.into()),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {
@@ -165,24 +170,30 @@ impl Seal {
         Ok(())
     }
 
-    /// Shows `taker` the next decrypted bytes, which says how many of them it took. Waits for
-    /// some if there are none; gives 0 where no more will come.
+    /// Shows `taker`, who wants about so many, the next decrypted bytes, and is told how many of
+    /// them it took; gives 0 where no more will come. If there are none it waits for the socket once, and for no more
+    /// than that: whoever drips a record that never ends, or sends empty ones, must not keep
+    /// the caller from its deadlines.
     fn take(
         &self,
         mut socket: &TcpStream,
+        wanted: usize,
         mut taker: impl FnMut(&[u8]) -> usize,
     ) -> io::Result<usize> {
         let mut inward = lock(&self.inward);
-        loop {
-            if let Some(taken) = self.decrypted(&mut inward, &mut taker)? {
-                return Ok(taken);
-            }
-            (inward.start, inward.end) = (0, socket.read(&mut inward.bytes)?);
-            // Nobody says a last word here: what is cut off shows in what is missing.
-            if inward.end == 0 {
-                return Ok(0);
-            }
+        if let Some(taken) = self.decrypted(&mut inward, &mut taker)? {
+            return Ok(taken);
         }
+        // All of what came is dealt with.
+        let room = inward.bytes.len().max(wanted.clamp(SIP, CHUNK));
+        inward.bytes.resize(room, 0);
+        (inward.start, inward.end) = (0, socket.read(&mut inward.bytes)?);
+        // Nobody says a last word here: what is cut off shows in what is missing.
+        if inward.end == 0 {
+            return Ok(0);
+        }
+        let taken = self.decrypted(&mut inward, &mut taker)?;
+        taken.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
     /// The same, of what has come already; `None` if there is nothing whole among it.
@@ -251,3 +262,7 @@ fn shake_hands(
 fn broken(why: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+#[path = "seal_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, BindError, Card, Endpoint, Event, Outcome};
 
 /// Bytes of a portion, and of a block here.
-const PORTION_LEN: u64 = 2 << 20;
+pub const PORTION_LEN: u64 = 2 << 20;
 
 /// A source with granted blocks of a portion each, far more than sockets hold.
 struct Serving {
@@ -57,7 +57,7 @@ impl Serving {
 }
 
 /// A request for the whole of the first `count` blocks of region 0.
-fn request(transfer: u64, count: u32) -> Vec<u8> {
+pub fn request(transfer: u64, count: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(1_u32.to_le_bytes());
     body.extend(count.to_le_bytes());

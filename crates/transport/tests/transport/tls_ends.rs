@@ -1,13 +1,20 @@
-//! Connections under TLS over which nothing moves any more: they are cut as plain ones are.
+//! Connections under TLS over which nothing moves any more, or nothing whole: they are cut as
+//! plain ones are.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::DerefMut;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::certs::Authority;
+use crate::common::raw::{self, hangs_up};
 use crate::common::*;
-use transport::session::Trust;
+use crate::tcp_source::{PORTION_LEN, request};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
+use transport::session::{HELLO_LEN, Role, Tls, Trust};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{Card, Endpoint, Event, Outcome, Transfer, TransferError, TransferId};
 
@@ -76,4 +83,121 @@ fn a_send_that_outlives_its_grant_is_cut_off() {
     // By then nobody reads the block any more. It took the time that a send is given.
     let bounds = Duration::from_millis(400)..Duration::from_secs(5);
     assert!(bounds.contains(&took), "{took:?}");
+}
+
+/// A socket to a source, with a TLS session whose handshake is over.
+fn wrapped(card: &Card, tls: &Tls) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let session = ClientConnection::new(tls.client(), name).unwrap();
+    let mut wrapped = StreamOwned::new(session, TcpStream::connect(&card.address).unwrap());
+    wrapped.conn.complete_io(&mut wrapped.sock).unwrap();
+    wrapped
+}
+
+/// The record that such words are sent in.
+fn record<Side: SideData>(
+    session: &mut impl DerefMut<Target = ConnectionCommon<Side>>,
+    words: &[u8],
+) -> Vec<u8> {
+    session.writer().write_all(words).unwrap();
+    let mut record = Vec::new();
+    session.write_tls(&mut record).unwrap();
+    record
+}
+
+/// Says it byte by byte, for as long as somebody listens: gives the number of bytes.
+fn drip(mut socket: &TcpStream, bytes: &[u8]) -> usize {
+    let said = bytes.iter().take_while(|&&byte| {
+        thread::sleep(Duration::from_millis(20));
+        socket.write_all(&[byte]).is_ok()
+    });
+    said.count()
+}
+
+fn source(tls: &Arc<Tls>, change: impl FnOnce(&mut TcpConfig)) -> TcpEndpoint {
+    let trust = Trust { secret: None, tls: Some(Arc::clone(tls)) };
+    let mut config = TcpConfig { trust, ..config(SOURCE) };
+    change(&mut config);
+    TcpEndpoint::bind(config).unwrap()
+}
+
+/// A reader of one stream that has said who it is.
+fn greeted(card: &Card, tls: &Tls) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut reader = wrapped(card, tls);
+    reader.write_all(&raw::hello(READER, Role::Decode).encode()).unwrap();
+    reader.read_exact(&mut [0; HELLO_LEN]).unwrap();
+    reader
+}
+
+/// A certificate does not make a hello's time longer, nor do records without a word in them.
+#[test]
+fn whoever_drips_a_hello_is_hung_up_on_in_time() {
+    let tls = tls(&Authority::new());
+    let source = source(&tls, |config| config.hello_timeout = Duration::from_millis(800));
+    let whole = |session: &mut ClientConnection| {
+        let hello = raw::hello(READER, Role::Decode).encode();
+        record(session, &[&hello[..], &[0; 400]].concat())
+    };
+    let mut stranger = wrapped(&source.card(), &tls);
+    let start = Instant::now();
+    let bytes = whole(&mut stranger.conn);
+    assert!(drip(&stranger.sock, &bytes) < 200);
+    assert!(hangs_up(&stranger.sock));
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+/// A reader that has stopped reading and is never done with a word of its own.
+#[test]
+fn whoever_drips_does_not_keep_what_was_revoked() {
+    let tls = tls(&Authority::new());
+    let mut source = source(&tls, |config| config.missed_heartbeats = 100);
+    let pool = Pool::new(PORTION_LEN, 32);
+    pool.register(&mut source, 0);
+    let blocks: Vec<u32> = (0..32).collect();
+    source.grant(READER, TOKEN, vec![page(&blocks, PORTION_LEN)]).unwrap();
+    let mut reader = greeted(&source.card(), &tls);
+    reader.write_all(&request(1, 32)).unwrap();
+    let bytes = record(&mut reader.conn, &[0; 8 << 10]);
+    let dripping = thread::spawn(move || drip(&reader.sock, &bytes));
+    thread::sleep(Duration::from_millis(1500));
+    source.revoke(TOKEN);
+    let start = Instant::now();
+    assert_eq!(wait(&mut source, |events| !events.is_empty()), [Event::Revoked { token: TOKEN }]);
+    let took = start.elapsed();
+    let bounds = Duration::from_millis(400)..Duration::from_secs(5);
+    assert!(bounds.contains(&took), "{took:?}");
+    drop(source);
+    dripping.join().unwrap();
+}
+
+/// Bytes of which nothing whole comes are no sign of life, to either side.
+#[test]
+fn a_drip_is_silence() {
+    let tls = tls(&Authority::new());
+    let quick = |config: &mut TcpConfig| config.heartbeat = Duration::from_millis(100);
+    let start = Instant::now();
+    let source = source(&tls, quick);
+    let mut reader = greeted(&source.card(), &tls);
+    let bytes = record(&mut reader.conn, &[0; 500]);
+    assert!(drip(&reader.sock, &bytes) < 200);
+
+    let by_hand = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let card = Card { address: by_hand.local_addr().unwrap().to_string(), ..source.card() };
+    let session = ServerConnection::new(tls.server()).unwrap();
+    let dripping = thread::spawn(move || {
+        let mut source = StreamOwned::new(session, by_hand.accept().unwrap().0);
+        source.read_exact(&mut [0; HELLO_LEN]).unwrap();
+        source.write_all(&raw::hello(SOURCE, Role::Prefill).encode()).unwrap();
+        let bytes = record(&mut source.conn, &[0; 500]);
+        drip(&source.sock, &bytes)
+    });
+    let trust = Trust { secret: None, tls: Some(tls) };
+    let mut config = TcpConfig { streams: 1, trust, ..config(READER) };
+    quick(&mut config);
+    let mut reader = TcpEndpoint::bind(config).unwrap();
+    let peer = reader.connect(&card).unwrap();
+    let silent = Event::PeerDown { peer, why: TransferError::Silent };
+    assert_eq!(wait(&mut reader, is_down), [silent]);
+    assert!(dripping.join().unwrap() < 200);
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }

@@ -56,6 +56,30 @@ fn files_that_cannot_be_read() {
     }
 }
 
+/// What comes late in a file counts as what comes first: none is read in part.
+#[test]
+fn files_beyond_the_limit() {
+    let padded = |name: &'static str, bytes: usize| {
+        move |at: &Path| {
+            let pem = fs::read_to_string(at.join(name)).unwrap();
+            let space = " \n".repeat((bytes - pem.len()) / 2);
+            let end = &"  "[..(bytes - pem.len()) % 2];
+            write(at, name, &[&space, &pem, end].concat());
+        }
+    };
+    for name in ["cert.pem", "key.pem", "ca.pem"] {
+        let error = format!("{name} has more than 1048576 bytes: it is probably another file");
+        assert_eq!(after(padded(name, (1 << 20) + 1)), error);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    Authority::new().certify(folder.path(), &HERE);
+    let [chain, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| {
+        padded(name, 1 << 20)(folder.path());
+        folder.path().join(name)
+    });
+    Tls::from_files(&chain, &key, &ca).unwrap();
+}
+
 #[test]
 fn files_without_sense() {
     let wanted = "PEM is wanted, not encrypted";

@@ -3,6 +3,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::file::FileError;
+use super::MAX_FILE;
 use crate::Class;
 
 /// Why this side cannot speak TLS.
@@ -33,6 +34,12 @@ pub enum TlsError {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+    },
+    /// It is not read in part.
+    #[error("{} has more than {MAX_FILE} bytes: it is probably another file", path.display())]
+    Large {
+        /// The file.
+        path: PathBuf,
     },
     /// What is looked for is not there.
     #[error("{} has no {what} in it: PEM is wanted, not encrypted", path.display())]
@@ -110,5 +117,6 @@ pub(super) fn not_read(path: &Path, why: FileError) -> TlsError {
         FileError::Read(why) => TlsError::Read { path, why },
         FileError::NotAFile => TlsError::NotAFile { path },
         FileError::Writable(mode) => TlsError::Writable { path, mode },
+        FileError::Large => TlsError::Large { path },
     }
 }

@@ -118,7 +118,7 @@ impl Held {
     /// The claimant's word that nobody will read. It counts before the claim itself, which
     /// another rank of D may still send; it changes nothing about a claim that has ended. Nor does
     /// the word of a reader who is done: it speaks of a sample that came too late for this claim,
-    /// under which other ranks may still read one that did not.
+    /// under which other ranks may still read one that did not. It is answered as its `done` was.
     pub(crate) fn release(
         &mut self,
         id: &ClaimId,
@@ -126,7 +126,7 @@ impl Held {
         desk: &mut Desk<'_>,
     ) -> Answer {
         if self.claims.get(id).is_some_and(|claim| claim.is_done(agent)) {
-            return Answer::Released;
+            return Answer::Alive;
         }
         let takes = self.takes_new();
         let new = !self.claims.contains_key(id);

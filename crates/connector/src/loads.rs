@@ -26,8 +26,8 @@ struct Load {
     /// Ranks that have not said how it ended.
     open: BTreeSet<Rank>,
     failure: Option<Failure>,
-    /// It has ended at a rank that had something to read.
-    has_ended: bool,
+    /// Ranks that had nothing to read.
+    idle: BTreeSet<Rank>,
     /// The engine does not want it any more.
     released: bool,
     blocks: Option<Arc<Allocation>>,
@@ -92,9 +92,9 @@ impl Loads {
         Self { ranks: ranks.collect(), requests: BTreeMap::new(), leases: BTreeMap::new() }
     }
 
-    /// Gives the request under whose claim it is to be read: that of another sample of the same
-    /// prompt, where one is under way of which no rank has said how it ended. `None` where a
-    /// request of this name is under way.
+    /// Gives the request under whose claim it is to be read: that of other samples of the same
+    /// prompt, where every rank still reads one of them. `None` where a request of this name is
+    /// under way.
     ///
     /// This is decided here, since all ranks must come to P under one name, and a rank that is
     /// done with a claim can read no more under it. A rank whose word is still on its way is not
@@ -103,23 +103,34 @@ impl Loads {
         if self.requests.contains_key(&claim.request) {
             return None;
         }
-        let samples = self.leases.entry(claim.lease.clone()).or_default();
-        let whole = |load: &&Load| !load.has_ended && load.failure.is_none() && !load.released;
-        let sample = samples.iter().filter_map(|name| self.requests.get(name)).find(whole);
-        let shared = sample.map_or(&claim.request, |load| &load.shared).clone();
-        samples.insert(claim.request.clone());
-        let (claim, open, name) = (claim.clone(), self.ranks.clone(), shared.clone());
+        let shared = self.shared(&claim.lease).unwrap_or_else(|| claim.request.clone());
+        self.leases.entry(claim.lease.clone()).or_default().insert(claim.request.clone());
         let load = Load {
-            claim,
-            shared,
-            open,
+            claim: claim.clone(),
+            shared: shared.clone(),
+            open: self.ranks.clone(),
             failure: None,
-            has_ended: false,
+            idle: BTreeSet::new(),
             released: false,
             blocks: None,
         };
-        self.requests.insert(load.claim.request.clone(), load);
-        Some(name)
+        self.requests.insert(claim.request.clone(), load);
+        Some(shared)
+    }
+
+    /// The name of a claim of a lease that goes on at every rank.
+    fn shared(&self, lease: &LeaseId) -> Option<RequestId> {
+        let samples = self.leases.get(lease)?.iter().filter_map(|name| self.requests.get(name));
+        let wanted = |load: &&Load| load.failure.is_none() && !load.released;
+        let samples: Vec<&Load> = samples.filter(wanted).collect();
+        let goes_on = |name: &RequestId| {
+            self.ranks.iter().all(|rank| {
+                let mut under = samples.iter().filter(|load| load.shared == *name);
+                under.any(|load| load.open.contains(rank) || load.idle.contains(rank))
+            })
+        };
+        let names: BTreeSet<_> = samples.iter().map(|load| &load.shared).collect();
+        names.into_iter().find(|name| goes_on(name)).cloned()
     }
 
     fn forget(&mut self, claim: &ClaimId) {
@@ -159,7 +170,9 @@ impl Loads {
         if load.claim != *claim || !load.open.remove(&rank) {
             return Vote::Stray;
         }
-        load.has_ended |= how != Ended::Nothing;
+        if how == Ended::Nothing {
+            load.idle.insert(rank);
+        }
         let first = load.failure.is_none() && !load.released;
         match how {
             Ended::Failed(failure) if first => load.failure = Some(failure),

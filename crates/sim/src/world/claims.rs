@@ -52,6 +52,8 @@ impl Claims {
 
     /// One of two workers takes the other for dead.
     pub(crate) fn lost(&mut self, who: Who, peer: AgentEpoch) {
-        self.open.retain(|(d, p, _), _| (*d, *p) != (who, peer));
+        let of_both = |(d, p, _): &(Who, AgentEpoch, LeaseId)| (*d, *p) == (who, peer);
+        let lost = self.open.extract_if(.., |place, _| of_both(place));
+        self.ended.extend(lost.map(|(_, claim)| (who.engine, claim)));
     }
 }

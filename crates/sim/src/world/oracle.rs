@@ -176,7 +176,10 @@ impl Oracles {
                 claimed.readers.extend(readers.iter().copied());
             }
             Request::Claim { .. } | Request::Release => {
-                claimed.released.insert(from);
+                // The word of a reader who was counted is about a sample that came too late.
+                if !claimed.alive.contains(&from) {
+                    claimed.released.insert(from);
+                }
             }
             Request::Renew | Request::Done | Request::Check { .. } => {}
         }

@@ -7,6 +7,7 @@ mod digest;
 mod early;
 mod handshake;
 mod idle;
+mod late_samples;
 mod loads;
 mod orders;
 mod pair;

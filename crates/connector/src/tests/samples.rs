@@ -6,9 +6,9 @@ use super::world::World;
 use crate::message::{Answer, Body, Grant, Message, Request};
 use crate::*;
 
-const P_NODE: usize = 0;
-const D_NODE: usize = 1;
-const D1_NODE: usize = 2;
+pub(super) const P_NODE: usize = 0;
+pub(super) const D_NODE: usize = 1;
+pub(super) const D1_NODE: usize = 2;
 
 /// A decode worker with so many samples of lease 1, which P has granted and which all are read.
 fn reading(samples: u64) -> (Worker, Vec<ClaimId>) {
@@ -31,7 +31,7 @@ fn reading(samples: u64) -> (Worker, Vec<ClaimId>) {
     (d, all)
 }
 
-fn sample(number: u64) -> ClaimId {
+pub(super) fn sample(number: u64) -> ClaimId {
     sample_of(1, D, number)
 }
 
@@ -66,7 +66,7 @@ fn abort(d: &mut Worker, claim: &ClaimId) -> Vec<Request> {
     sent(d)
 }
 
-fn received(claim: &ClaimId) -> Event {
+pub(super) fn received(claim: &ClaimId) -> Event {
     Event::Received { claim: claim.clone() }
 }
 
@@ -329,32 +329,6 @@ fn p_looks_without_counting() {
     assert_eq!(ask(secs(21), D1, check(0)), over, "the claim has lapsed: looking renews nothing");
 }
 
-/// A sample that comes late is refused at a rank that is done, which must not end what another
-/// rank still reads.
-#[test]
-fn the_release_of_a_reader_that_is_done_ends_nothing() {
-    let mut world = World::new();
-    world.input(P_NODE, Input::Lease(lease(1)));
-    let named = Some(sample(0).request);
-    for node in [D_NODE, D1_NODE] {
-        world.start_sample(node, (1, 0), named.clone(), &[0, 1]);
-    }
-    world.deliver_all();
-    world.reads_done(D_NODE, &sample(0));
-    world.deliver_all();
-    // The scheduler has not heard of that end yet.
-    world.start_sample(D_NODE, (1, 1), named, &[0, 1]);
-    world.input(D_NODE, Input::Abort(sample(1)));
-    world.deliver_all();
-    assert_eq!(world.nodes[P_NODE].worker.counts().tokens, 2, "one reads, one is revoked");
-    world.reads_done(D1_NODE, &sample(0));
-    world.deliver_all();
-    assert_eq!(world.nodes[D1_NODE].ends[&sample(0)], received(&sample(0)));
-    world.revoke_all();
-    assert_eq!(world.freed.get(&lease_id(1)), Some(&Why::Satisfied));
-    world.settle();
-}
-
 /// All ranks must come to P under one name, so the scheduler chooses it.
 #[test]
 fn a_scheduler_names_the_claim() {
@@ -380,27 +354,4 @@ fn a_scheduler_names_the_claim() {
     d.release(&name(4));
     d.release(&name(5));
     assert_eq!(fetch(&mut d, 1, 6), name(6), "nobody is left whose claim it could share");
-}
-
-/// A rank that has ended a claim reads no more under it.
-#[test]
-fn what_has_ended_at_one_rank_is_shared_with_nobody_more() {
-    let mut d = scheduler(2);
-    let fetch = |d: &mut Scheduler, number| {
-        let claim = sample_of(1, P, number);
-        let remote = RemotePrefill { claim, address: address(1), tokens: 3 };
-        d.fetch(remote, prompt()).unwrap();
-        match d.poll_order() {
-            Some(Order::Fetch(fetch)) => fetch.shared.unwrap(),
-            other => panic!("{other:?}"),
-        }
-    };
-    let name = |number| sample_of(1, P, number).request;
-    assert_eq!(fetch(&mut d, 1), name(1));
-    d.ended(Rank(0), &sample_of(1, P, 1), Ended::Nothing);
-    assert_eq!(fetch(&mut d, 2), name(1), "nothing was to be read there");
-    d.release(&name(2));
-    d.poll_order();
-    d.ended(Rank(1), &sample_of(1, P, 1), Ended::Received);
-    assert_eq!(fetch(&mut d, 3), name(3));
 }

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvferry::connector::Why;
 use kvferry::{Class, Freed};
 use pyo3::prelude::*;
-use pythonize::{depythonize, pythonize};
+use pythonize::pythonize;
 use tokio::runtime::Runtime;
 
 use crate::config::Config;
@@ -14,6 +13,8 @@ use crate::engine::Engine;
 use crate::errors::{Raised, error};
 use crate::layout::{Table, tables};
 use crate::prompt::PromptDigest;
+use crate::scheduler::handoff_params;
+use crate::worker::ending;
 
 /// A prefill engine of one rank: keeps the blocks of finished prefills until they are read.
 #[pyclass(frozen, module = "kvferry")]
@@ -74,11 +75,6 @@ impl Prefill {
                 next.await.ok().flatten()
             })
         });
-        let ending = |why| match why {
-            Why::Satisfied => "satisfied",
-            Why::Released => "released",
-            Why::Over => "over",
-        };
         Ok(freed.map(|freed| (freed.request.as_str().to_owned(), ending(freed.why))))
     }
 }
@@ -104,8 +100,7 @@ impl Decode {
         params: &Bound<'_, PyAny>,
         prompt: PromptDigest,
     ) -> PyResult<Offered> {
-        let params: serde_json::Value = depythonize(params)
-            .map_err(|why| error(Class::Protocol, format!("kv_transfer_params: {why}")))?;
+        let params = handoff_params(params)?;
         let claim = self.decode.claim(request, &params, prompt.0);
         let offered = py.detach(|| self.runtime.block_on(claim)).map_err(Raised::raised)?;
         Ok(Offered { offered: Some(offered), runtime: Arc::clone(&self.runtime) })

@@ -171,8 +171,7 @@ impl Scheduler {
         request: &str,
         params: &Bound<'_, PyAny>,
     ) -> PyResult<connector::RemotePrefill> {
-        let params: serde_json::Value = depythonize(params)
-            .map_err(|why| error(Class::Protocol, format!("kv_transfer_params: {why}")))?;
+        let params = handoff_params(params)?;
         self.0.admit(named(request)?, &params).map_err(Raised::raised)
     }
 }
@@ -200,7 +199,12 @@ impl From<connector::Outcome> for Outcome {
     }
 }
 
-pub(crate) fn named(request: &str) -> PyResult<RequestId> {
+/// `kv_transfer_params` out of the dictionaries that a router has carried.
+pub(crate) fn handoff_params(params: &Bound<'_, PyAny>) -> PyResult<serde_json::Value> {
+    depythonize(params).map_err(|why| error(Class::Protocol, format!("kv_transfer_params: {why}")))
+}
+
+fn named(request: &str) -> PyResult<RequestId> {
     RequestId::new(request).map_err(Raised::raised)
 }
 

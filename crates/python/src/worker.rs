@@ -162,7 +162,8 @@ fn name(how: &Ended) -> &'static str {
     }
 }
 
-fn ending(why: Why) -> &'static str {
+/// How a lease ended, as Python sees it.
+pub(crate) fn ending(why: Why) -> &'static str {
     match why {
         Why::Satisfied => "satisfied",
         Why::Released => "released",

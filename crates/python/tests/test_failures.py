@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake.engine import Engine, play, rest
 from fake.model import HYBRID
-from fake.pair import decode, full, hand_off, prefill, prompt
+from fake.pair import TO_P, ask, decode, full, hand_off, prefill, prompt
 from fake.request import Request
 from vllm.v1.request import RequestStatus
 
@@ -213,14 +213,6 @@ def test_r102_a_missing_field_is_named(
 # Engines that are asked for what they do not do.
 
 
-def test_a_decode_engine_is_asked_to_prefill(start: Start, caplog: Any) -> None:
-    d = start(HYBRID, "kv_consumer")
-    request = prefill(d, prompt(70))
-    rest(d)
-    assert request.params is None
-    assert request.request_id in caplog.text and "hands nothing off" in caplog.text
-
-
 def test_a_prefill_engine_is_asked_to_decode(policy: str, start: Start) -> None:
     p, other = start(HYBRID, "kv_producer"), start(HYBRID, "kv_producer", policy=policy)
     request = decode(other, prefill(p, prompt(70)), prompt(70))
@@ -235,6 +227,27 @@ def test_a_decode_engine_offers_nothing_for_a_second_turn(start: Start) -> None:
     request = hand_off(p, d, prompt(70))
     rest(p, d)
     assert request.is_right and request.params is None
+
+
+def test_a_decode_engine_is_no_prefill_engine(start: Start, caplog: Any) -> None:
+    """The answer has all the tokens that were asked for, and leads nowhere."""
+    d = start(HYBRID, "kv_consumer")
+    request = ask(d, prompt(70), max_tokens=3, kv_transfer_params=dict(TO_P))
+    play(d, until=lambda: request.is_over)
+    assert request.is_right and len(request.output) == 3 and request.params is None
+    rest(d)
+    assert d.counts == {"params_refused": 1}
+    assert request.request_id in caplog.text and "kv_consumer" in caplog.text
+
+
+def test_blocks_of_a_decode_engine_are_refused_by_name(start: Start, caplog: Any) -> None:
+    """A second turn, as vLLM's own connector would have it."""
+    p, d = start(HYBRID, "kv_producer"), start(HYBRID, "kv_consumer")
+    first = ask(p, prompt(70), kv_transfer_params=TO_P | {"remote_block_ids": [[1, 2], [3]]})
+    play(p, until=lambda: first.is_over)
+    request = decode(d, first, prompt(70))
+    play(p, d, until=lambda: request.is_over)
+    assert request.is_right and "several turns" in caplog.text
 
 
 def test_push_is_refused_by_name(policy: str, start: Start, caplog: Any) -> None:

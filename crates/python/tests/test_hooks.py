@@ -74,12 +74,19 @@ def test_a_worker_before_its_caches_are_registered() -> None:
     worker.start_load_kv(SimpleNamespace())
     results = worker.get_transfer_results(set())
     assert not (results.finished_sending or results.finished_recving or results.failed_recving)
-    assert worker.get_finished(set()) == (None, None)
     assert worker.build_connector_worker_meta() is None
     assert worker.get_handshake_metadata() is None
     worker.unregister_kv_caches()
     worker.restore_kv_caches()
     worker.shutdown()
+
+
+def test_the_hook_that_has_no_word_for_failed_loads() -> None:
+    """Who calls it would take a failed load for a received one."""
+    config = config_of(HYBRID, Rank(HYBRID))
+    worker = KvferryConnector(settings(HYBRID, "kv_both"), KVConnectorRole.WORKER, config)
+    with pytest.raises(NotImplementedError, match="get_transfer_results"):
+        worker.get_finished(set())
 
 
 def test_memory_is_asked_for_with_heads_before_tokens() -> None:

@@ -168,6 +168,7 @@ def test_embeddings_are_not_handed_off(start: Start) -> None:
     request = d.add(Request("embedded", None, kv_transfer_params=params))
     play(p, d, until=lambda: first.is_over and request.is_over)
     assert first.params is None and request.is_right
+    assert p.counts == {"params_refused": 1}
     assert d.counts == {"params_refused": 1, "computed_here": 1}
 
 

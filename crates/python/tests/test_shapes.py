@@ -126,9 +126,21 @@ def test_packed_blocks_of_another_size_are_refused(
     assert all(re.search(rf"\b{size}\b", caplog.text) for size in blocks)
 
 
+ISA = "vllm.v1.attention.backends.cpu_attn._get_attn_isa"
+
+
+def test_an_unknown_packing_is_refused_at_start(
+    start: Start, monkeypatch: Any, on_cpu: None
+) -> None:
+    """Machines that look alike may pack otherwise."""
+    monkeypatch.setattr(ISA, lambda: "asked otherwise")
+    with pytest.raises(ValueError, match="does not know how the CPU attention"):
+        start(packed(16), "kv_producer")
+
+
 def test_another_packing_is_refused(start: Start, monkeypatch: Any, on_cpu: None, caplog: Any) -> None:
     p = start(packed(16), "kv_producer")
-    monkeypatch.setattr("platform.machine", lambda: "another")
+    monkeypatch.setattr(ISA, lambda *_: "another")
     d = start(packed(16), "kv_consumer")
     request = decode(d, prefill(p, prompt(70)), prompt(70))
     play(p, d, until=lambda: request.is_over)

@@ -134,6 +134,22 @@ async fn outcome(p: &mut Led, d: &mut Led, of_p: bool) -> Outcome {
     known.unwrap()
 }
 
+/// A prefill engine of one rank, and a decode engine of several.
+async fn pair(ways: u32) -> (Led, Led) {
+    (Led::start(1, 1, Part::Prefill).await, Led::start(2, ways, Part::Decode).await)
+}
+
+/// Steps both engines until P may use the blocks again.
+async fn freed(p: &mut Led, d: &mut Led, kept: &[BlockTable]) {
+    assert!(matches!(outcome(p, d, true).await, Outcome::Freed(_)));
+    p.retire(kept);
+}
+
+async fn at_rest(p: &Led, d: &Led) {
+    p.at_rest().await;
+    d.at_rest().await;
+}
+
 /// Steps both engines until P has a claim.
 async fn claimed(p: &mut Led, d: &mut Led) {
     within("a claim", async {
@@ -159,11 +175,9 @@ async fn every_rank_of_both_engines_follows_its_scheduler() {
             engine.inspect(5, RESUME, &given).unwrap();
         }
         assert!(d.moved > 0);
-        assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-        p.retire(&kept);
+        freed(&mut p, &mut d, &kept).await;
         d.retire(&given);
-        p.at_rest().await;
-        d.at_rest().await;
+        at_rest(&p, &d).await;
     }
 }
 
@@ -171,8 +185,7 @@ async fn every_rank_of_both_engines_follows_its_scheduler() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_given_up_frees_both_sides() {
     for with_blocks in [false, true] {
-        let (mut p, mut d) =
-            (Led::start(1, 1, Part::Prefill).await, Led::start(2, 2, Part::Decode).await);
+        let (mut p, mut d) = pair(2).await;
         let (params, kept) = p.offer(1);
         d.fetch(prompt(1), &params);
         let given = with_blocks.then(|| d.give());
@@ -189,16 +202,14 @@ async fn a_request_that_is_given_up_frees_both_sides() {
             async move { requests == 0 }
         })
         .await;
-        p.at_rest().await;
-        d.at_rest().await;
+        at_rest(&p, &d).await;
     }
 }
 
 /// The digest of another prompt: every rank says why, and the engine hears it once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mixed_up_request_fails_with_its_reason() {
-    let (mut p, mut d) =
-        (Led::start(1, 1, Part::Prefill).await, Led::start(2, 2, Part::Decode).await);
+    let (mut p, mut d) = pair(2).await;
     let (params, kept) = p.offer(1);
     d.fetch(prompt(2), &params);
     let Outcome::Failed { failure, .. } = outcome(&mut p, &mut d, false).await else {
@@ -206,22 +217,18 @@ async fn a_mixed_up_request_fails_with_its_reason() {
     };
     assert_eq!(failure, Failure::Digest);
     assert!(d.messages.contains(&Failure::Digest.to_string()), "{:?}", d.messages);
-    assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-    p.retire(&kept);
-    p.at_rest().await;
-    d.at_rest().await;
+    freed(&mut p, &mut d, &kept).await;
+    at_rest(&p, &d).await;
 }
 
 /// What was ordered before ends, what is ordered meanwhile fails, and afterwards all is as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawal_follows_the_orders_before_it() {
-    let (mut p, mut d) =
-        (Led::start(1, 1, Part::Prefill).await, Led::start(2, 1, Part::Decode).await);
+    let (mut p, mut d) = pair(1).await;
     let (_, kept) = p.offer(1);
     p.step();
     p.ranks[0].withdraw().await;
-    assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-    p.retire(&kept);
+    freed(&mut p, &mut d, &kept).await;
     p.ranks[0].restore();
 
     let (params, kept) = p.offer(2);
@@ -243,26 +250,22 @@ async fn withdrawal_follows_the_orders_before_it() {
         assert_eq!(failed, withdrawn);
         d.retire(&given);
     }
-    assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-    p.retire(&kept);
+    freed(&mut p, &mut d, &kept).await;
     d.ranks[0].restore();
 
     let (params, kept) = p.offer(3);
     d.fetch(prompt(3), &params);
     let given = d.give();
     assert_eq!(outcome(&mut p, &mut d, false).await, Outcome::Received(name()));
-    assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-    p.retire(&kept);
+    freed(&mut p, &mut d, &kept).await;
     d.retire(&given);
-    p.at_rest().await;
-    d.at_rest().await;
+    at_rest(&p, &d).await;
 }
 
 /// A request that waits for blocks hears that its prefill engine is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_ends_before_there_are_blocks_is_reported() {
-    let (mut p, mut d) =
-        (Led::start(1, 1, Part::Prefill).await, Led::start(2, 1, Part::Decode).await);
+    let (mut p, mut d) = pair(1).await;
     let (params, _) = p.offer(1);
     d.fetch(prompt(1), &params);
     claimed(&mut p, &mut d).await;
@@ -278,8 +281,7 @@ async fn a_claim_that_ends_before_there_are_blocks_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_one_step_are_followed_in_their_order() {
     for _ in 0..20 {
-        let (mut p, mut d) =
-            (Led::start(1, 1, Part::Prefill).await, Led::start(2, 1, Part::Decode).await);
+        let (mut p, mut d) = pair(1).await;
         let (params, kept) = p.offer(1);
         d.fetch(prompt(1), &params);
         claimed(&mut p, &mut d).await;
@@ -289,11 +291,9 @@ async fn orders_of_one_step_are_followed_in_their_order() {
         d.scheduler.release(&name());
         let given = d.give_to(&second);
         assert_eq!(outcome(&mut p, &mut d, false).await, Outcome::Received(second));
-        assert!(matches!(outcome(&mut p, &mut d, true).await, Outcome::Freed(_)));
-        p.retire(&kept);
+        freed(&mut p, &mut d, &kept).await;
         d.retire(&given);
-        p.at_rest().await;
-        d.at_rest().await;
+        at_rest(&p, &d).await;
     }
 }
 

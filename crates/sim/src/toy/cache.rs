@@ -22,12 +22,17 @@ pub struct Row {
 /// values; those of a state are what it is once it has seen the token.
 pub trait Cache {
     /// Which rank, of those that share the heads of `layer`, computes head `head` of `heads`. A
-    /// row that several ranks keep is read where it is used.
-    fn seat(&self, layer: usize, head: u32, heads: u32) -> u32;
+    /// row that several ranks keep is read where it is used. Where nobody shares, it is one.
+    fn seat(&self, _layer: usize, _head: u32, _heads: u32) -> u32 {
+        0
+    }
 
     /// The tokens whose rows a kernel loads for a query that sees `seen`: all of `seen`, and
-    /// what lies beside it in the same blocks and is masked.
-    fn loaded(&self, layer: usize, seen: Range<u64>) -> Range<u64>;
+    /// what lies beside it in the same blocks and is masked. Where rows are read one by one,
+    /// nothing does.
+    fn loaded(&self, _layer: usize, seen: Range<u64>) -> Range<u64> {
+        seen
+    }
 
     /// The numbers of the rows of `tokens`, as the rank at `seat` has them.
     ///
@@ -109,14 +114,6 @@ impl Plain {
 }
 
 impl Cache for Plain {
-    fn seat(&self, _: usize, _: u32, _: u32) -> u32 {
-        0
-    }
-
-    fn loaded(&self, _: usize, seen: Range<u64>) -> Range<u64> {
-        seen
-    }
-
     fn read(&self, row: Row, _: u32, tokens: Range<u64>) -> Result<Vec<f64>, Fault> {
         let mut numbers = Vec::new();
         for token in tokens {

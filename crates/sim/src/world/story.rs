@@ -98,14 +98,6 @@ impl Moved<'_> {
 }
 
 impl Cache for Moved<'_> {
-    fn seat(&self, _: usize, _: u32, _: u32) -> u32 {
-        0
-    }
-
-    fn loaded(&self, _: usize, seen: Range<u64>) -> Range<u64> {
-        seen
-    }
-
     fn read(&self, row: Row, _: u32, tokens: Range<u64>) -> Result<Vec<f64>, Fault> {
         let mut numbers = Vec::new();
         for token in tokens {

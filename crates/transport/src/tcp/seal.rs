@@ -171,9 +171,9 @@ impl Seal {
     }
 
     /// Shows `taker`, who wants about so many, the next decrypted bytes, and is told how many of
-    /// them it took; gives 0 where no more will come. If there are none it waits for the socket once, and for no more
-    /// than that: whoever drips a record that never ends, or sends empty ones, must not keep
-    /// the caller from its deadlines.
+    /// them it took; gives 0 where no more will come. If there are none it waits for the socket
+    /// once, and for no more than that: whoever drips a record that never ends, or sends empty
+    /// ones, must not keep the caller from its deadlines.
     fn take(
         &self,
         mut socket: &TcpStream,

@@ -182,8 +182,10 @@ class KvferryConnector(KVConnectorBase_V1, SupportsHMA):
         return self._worker.results()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        results = self._worker.results()
-        return results.finished_sending or None, results.finished_recving or None
+        raise NotImplementedError(
+            "get_finished cannot say that a load has failed: kvferry needs a vLLM that calls "
+            "get_transfer_results"
+        )
 
     def build_connector_worker_meta(self) -> Words | None:
         return self._worker.words()

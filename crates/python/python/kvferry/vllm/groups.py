@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.kv_cache_interface import (
-    AttentionSpec,
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
@@ -94,6 +93,3 @@ def groups_of(config: "KVCacheConfig") -> list[Group]:
         name = layers[0] if layers else f"group {index}"
         groups.append(Group(index, kind_of(name, spec), spec.block_size, layers))
     return groups
-
-
-__all__ = ["AttentionSpec", "Group", "MambaSpec", "groups_of", "kind_of", "spec_of"]

@@ -1,7 +1,6 @@
 """Where a vLLM worker keeps its KV cache, as kvferry describes it."""
 
 import math
-import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -190,10 +189,9 @@ def packing_of(spec: AttentionSpec, cache: "torch.Tensor", cache_dtype: str) -> 
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
         isa = _get_attn_isa(spec.dtype, spec.block_size, spec.head_size, cache_dtype)
-    except (ImportError, TypeError):
-        # Another vLLM: equal machines pack equally.
-        isa = platform.machine()
+    except (ImportError, TypeError) as why:
+        raise ValueError(
+            f"kvferry does not know how the CPU attention of this vLLM packs its blocks, and so "
+            f"not with whom they could be shared: {why}"
+        ) from why
     return f"CPU_ATTN/{isa}"
-
-
-__all__ = ["Builder", "Placed", "dtype_of"]

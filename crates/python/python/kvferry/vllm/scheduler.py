@@ -131,7 +131,7 @@ class SchedulerHalf:
     def arrive(self, request: "Request") -> None:
         params = request.kv_transfer_params or {}
         if params.get("do_remote_decode"):
-            self._shorten(request)
+            self._prefill(request, params)
         elif params.get("do_remote_prefill"):
             self._claim(request, params)
         elif self._manner.consumes_only:
@@ -141,10 +141,29 @@ class SchedulerHalf:
                 "engine: it is computed here. If that is not meant, look at the router."
             )
 
+    def _prefill(self, request: "Request", params: dict[str, Any]) -> None:
+        if why := self._no_prefill(request):
+            self.stats.count("params_refused")
+            logger.warning("Request %s will not be handed off: %s", request.request_id, why)
+            return
+        if params.get("remote_block_ids"):
+            logger.warning_once(
+                "A request came to this prefill engine with blocks of a decode engine: handing "
+                "over in that direction (several turns) is not supported, its prompt is computed"
+            )
+        self._shorten(request)
+
+    def _no_prefill(self, request: "Request") -> str | None:
+        if self._manner.consumes_only:
+            return "do_remote_decode is for a prefill engine, and this one is a kv_consumer"
+        if request.prompt_token_ids is None:
+            return "a prompt of embeddings cannot be compared by whoever decodes it"
+        return None
+
     def _shorten(self, request: "Request") -> None:
         """P stops one token early: the decode engine computes the last one itself, and what its
         query sees is then what vLLM has kept, also of windows and states."""
-        if request.request_id in self._shortened or request.prompt_token_ids is None:
+        if request.request_id in self._shortened:
             return
         request.max_tokens = 1
         if request.num_prompt_tokens > 1 and not request.get_skip_reading_prefix_cache():

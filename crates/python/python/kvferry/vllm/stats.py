@@ -126,7 +126,6 @@ class PromMetrics(KVConnectorPromMetrics):
             )
             for name, about in SERIES.items()
         }
-
         self._ready = self._per_engine(self._gauge_cls, "vllm:kvferry_ready", READY)
         for ready in self._ready.values():
             ready.set(1)

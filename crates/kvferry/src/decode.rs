@@ -10,6 +10,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
 use crate::agent::{Agent, Command, Hold, Offers, Read, Remote, RemoteRank};
+use crate::trace::Trace;
 use crate::{Config, Engine, FetchError, StartError};
 
 /// The agent of one rank of a decode engine: claims and reads this rank's share of what prefill
@@ -28,6 +29,7 @@ pub struct Offered {
     layout: Arc<CacheLayout>,
     remote: Arc<Remote>,
     guard: Guard,
+    trace: Trace,
     offers: Vec<Offer>,
     valid: u64,
     hits: Vec<u64>,
@@ -36,6 +38,7 @@ pub struct Offered {
 /// A claim on its way.
 pub(crate) struct Asked {
     guard: Guard,
+    trace: Trace,
     layout: Arc<CacheLayout>,
     valid: u64,
     offers: oneshot::Receiver<Offers>,
@@ -104,12 +107,12 @@ impl Decode {
     /// The first half of [`fetch`](Self::fetch): when it returns, the claim comes before
     /// whatever this agent is told from then on.
     pub(crate) async fn ask(&self, fetch: Fetch) -> Result<Asked, FetchError> {
-        let valid = fetch.prompt.valid;
+        let (valid, trace) = (fetch.prompt.valid, Trace::begin(&fetch));
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), fetch.claim.clone());
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
-        Ok(Asked { guard, layout: Arc::clone(&self.layout), valid, offers })
+        Ok(Asked { guard, trace, layout: Arc::clone(&self.layout), valid, offers })
     }
 
     /// Ends every request, as an engine must before it takes its memory away (sleep): returns
@@ -132,10 +135,12 @@ impl Decode {
 impl Asked {
     /// The second half: waits for the answers.
     pub(crate) async fn offered(self) -> Result<Offered, FetchError> {
-        let Self { guard, layout, valid, offers } = self;
-        let (remote, offers) = offers.await.map_err(|_| FetchError::Stopped)??;
+        let Self { guard, mut trace, layout, valid, offers } = self;
+        let offered = offers.await.map_err(|_| FetchError::Stopped).flatten();
+        let (remote, offers) = offered.inspect_err(|why| trace.ended(Some(why)))?;
+        trace.claimed();
         let agent = Arc::clone(&guard.agent);
-        Ok(Offered { agent, layout, remote, guard, offers, valid, hits: Vec::new() })
+        Ok(Offered { agent, layout, remote, guard, trace, offers, valid, hits: Vec::new() })
     }
 }
 
@@ -167,14 +172,23 @@ impl Offered {
         tables: &[BlockTable],
         resume_at: u64,
     ) -> Result<u64, FetchError> {
+        let received = self.read(tables, resume_at).await;
+        self.trace.ended(received.as_ref().err());
+        received
+    }
+
+    async fn read(&mut self, tables: &[BlockTable], resume_at: u64) -> Result<u64, FetchError> {
+        self.trace.placed();
         self.layout.check_distinct(tables)?;
         let plan = self.plan(tables, resume_at)?;
+        self.trace.planned(&plan);
         let bytes = plan.bytes();
         let reads = self.reads(plan)?;
         let (reply, ended) = oneshot::channel();
         let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
         let claim = self.guard.claim.clone();
         permit.send(Command::Read { claim, reads, reply });
+        self.trace.posted();
         let ended = ended.await.map_err(|_| FetchError::Stopped)?;
         self.guard.over = true;
         match ended {

@@ -30,6 +30,7 @@ mod error;
 pub mod greet;
 mod prefill;
 mod reach;
+mod trace;
 
 pub use agent::random_u64;
 pub use allow::{AllowList, AllowListError};

@@ -168,7 +168,9 @@ impl Driver {
         address: &Address,
         meeting: Meeting,
     ) -> Result<connector::Acquaintance, FetchError> {
-        let Meeting { remote, acquaintance, channels } = meeting;
+        let Meeting { remote, acquaintance, mut channels } = meeting;
+        // Greeted twice at the same time, under two names: the channel that is in use stays.
+        channels.retain(|(fresh, ..)| !self.neighbours.contains_key(&fresh.peer.agent));
         let cards = channels.iter().map(|(_, _, card)| card.as_ref());
         let mut data = Vec::new();
         for card in cards {
@@ -325,6 +327,7 @@ impl Driver {
     fn tell(&mut self, event: Event) {
         match event {
             Event::Freed { lease, why } => {
+                tracing::debug!(request = %lease.request, ?why, "blocks freed");
                 if let Part::Prefill(freed) = &self.part {
                     let _ = freed.send((lease, why));
                 }

@@ -69,16 +69,18 @@ async fn hear(mut inbound: Inbound, from: Peer, link: u64, commands: mpsc::Sende
 }
 
 async fn say(mut outbound: Outbound, mut outgoing: mpsc::Receiver<Message>) {
+    // The first beat comes at once: P takes a channel into use when D has.
+    let mut said = outbound.beat().await;
     loop {
-        let said = match timeout(BEAT, outgoing.recv()).await {
-            Ok(Some(message)) => outbound.send(&message).await,
-            Ok(None) => return,
-            Err(_) => outbound.beat().await,
-        };
         // The receiving task sees the same socket end, and tells the driver.
         if let Err(why) = said {
             tracing::warn!(%why, "nothing more can be said on a control channel");
             return;
         }
+        said = match timeout(BEAT, outgoing.recv()).await {
+            Ok(Some(message)) => outbound.send(&message).await,
+            Ok(None) => return,
+            Err(_) => outbound.beat().await,
+        };
     }
 }

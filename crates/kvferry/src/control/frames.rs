@@ -8,7 +8,7 @@ use connector::message::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::ControlError;
+use super::{ControlError, HANDSHAKE};
 use crate::greet::{Reading, Writing};
 
 /// Bytes asked of the socket at once; a frame may be longer.
@@ -32,6 +32,14 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new(socket: Reading) -> Self {
         Self { socket, buffer: Vec::new(), signs: 0 }
+    }
+
+    /// Waits for the first byte, which is kept; `false` if none comes in time. A peer that has
+    /// dialled says something as soon as it takes the channel into use. One that found another
+    /// rank of the same engine wanting hangs up instead.
+    pub(crate) async fn taken_into_use(&mut self) -> bool {
+        let first = timeout(HANDSHAKE, self.socket.read_buf(&mut self.buffer)).await;
+        matches!(first, Ok(Ok(1..)))
     }
 
     /// The next message; `None` once the peer has closed the channel between two of them.

@@ -27,11 +27,7 @@ pub(super) async fn accept(listener: TcpListener, agent: Arc<Agent>) {
             biased;
             Some(greeted) = strangers.greetings.join_next() => {
                 if let Ok(Some(opened)) = greeted {
-                    let agent = Arc::clone(&agent);
-                    known.spawn(async move {
-                        let fresh = Fresh::new(opened, agent.commands.clone());
-                        agent.commands.send(Command::Attach(fresh)).await
-                    });
+                    known.spawn(attach(opened, Arc::clone(&agent)));
                 }
             }
             accepted = listener.accept(), if strangers.are_few() => match accepted {
@@ -44,6 +40,15 @@ pub(super) async fn accept(listener: TcpListener, agent: Arc<Agent>) {
             },
         }
         while known.try_join_next().is_some() {}
+    }
+}
+
+/// Hands a channel to the driver once the decode agent uses it. One that it tried and gave up must
+/// not be attached: it could take the place of the channel that the agent opened next.
+async fn attach(mut opened: Opened, agent: Arc<Agent>) {
+    if opened.inbound.taken_into_use().await {
+        let fresh = Fresh::new(opened, agent.commands.clone());
+        let _ = agent.commands.send(Command::Attach(fresh)).await;
     }
 }
 

@@ -15,3 +15,4 @@ mod refused;
 mod secret;
 mod strangers;
 mod tls;
+mod traced;

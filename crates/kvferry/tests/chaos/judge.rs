@@ -16,7 +16,7 @@ struct Flight {
     fetched: bool,
     claimed: bool,
     due: Instant,
-    /// When it was hit by a fault.
+    /// When the last fault that hit it began, or ended where it was a stop.
     hit: Option<Instant>,
 }
 
@@ -43,7 +43,8 @@ pub struct Tally {
     /// Their engine died before they could end.
     pub gone: u64,
     pub faults: u64,
-    /// From a fault to the end of the last request that it hit.
+    /// From the last fault that hit a request to the request's end, of all such requests. While an
+    /// engine stands still it can tell nobody anything: a stop counts from its end.
     pub slowest: Duration,
 }
 
@@ -153,7 +154,14 @@ impl Judge {
         self.tally.faults += 1;
         for flight in self.flights.values_mut() {
             flight.due = flight.due.min(now + bound);
-            flight.hit.get_or_insert(now);
+            flight.hit = Some(now);
+        }
+    }
+
+    /// Whoever stood still goes on.
+    pub fn goes_on(&mut self) {
+        for hit in self.flights.values_mut().filter_map(|flight| flight.hit.as_mut()) {
+            *hit = Instant::now();
         }
     }
 

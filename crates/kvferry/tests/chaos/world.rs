@@ -159,6 +159,7 @@ impl World {
 
     pub fn go_on(&mut self, part: Part) {
         self.side(part).process().signal(Signal::CONT);
+        self.judge.goes_on();
     }
 
     /// Lets time pass, with requests under way.

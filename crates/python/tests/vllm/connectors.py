@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 HOST = "127.0.0.1"
@@ -23,6 +23,8 @@ class Connector:
     """What the log of an engine must say when it refuses, by the name of the case."""
     wrong: tuple[str, ...] = ()
     """Checks that it is known not to pass, by the start of their names: the controls of the suite."""
+    blind: "Connector | None" = None
+    """The same one, but that it does not compare prompts."""
 
     def config(self, role: str, options: "Options", port: int) -> dict[str, Any]:
         extra = dict(options.extra)
@@ -63,7 +65,7 @@ class Options:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-KVFERRY = Connector(
+_KVFERRY = Connector(
     name="kvferry",
     transfer={"kv_connector": "KvferryConnector", "kv_connector_module_path": "kvferry.vllm"},
     lease_key="lease_seconds",
@@ -76,6 +78,9 @@ KVFERRY = Connector(
         "blocks": r"block.?size.*\b(32\b.*\b64|64\b.*\b32)\b",
     },
 )
+
+_BLIND = {"kv_connector": "BlindConnector", "kv_connector_module_path": "blind"}
+KVFERRY = replace(_KVFERRY, blind=replace(_KVFERRY, name="kvferry-blind", transfer=_BLIND))
 
 NIXL = Connector(
     name="nixl",

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from connectors import CONNECTORS, Connector
+from connectors import Connector
 from pair import Pair, Setting
 from report import Line, Report
 from shapes import FIRST_WORD, VOCABULARY
@@ -43,9 +43,8 @@ class Context:
         self.report.check(Line(name, held, detail, self.connector.known_wrong(name)))
         return held
 
-    def pair(self, kind: str, connector: str | None = None, **more: Any) -> Pair:
-        chosen = CONNECTORS[connector] if connector else self.connector
-        return Pair(self.setting, chosen, kind, **more)
+    def pair(self, kind: str, connector: Connector | None = None, **more: Any) -> Pair:
+        return Pair(self.setting, connector or self.connector, kind, **more)
 
     def prompt(self, length: int) -> list[int]:
         return [self.random.randrange(FIRST_WORD, VOCABULARY) for _ in range(length)]

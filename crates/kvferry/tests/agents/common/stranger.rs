@@ -103,6 +103,16 @@ impl Stranger {
         self.say(&codec::encode(&message).unwrap()).await;
     }
 
+    /// Hears so many beats in a row, and whatever message comes before the first.
+    pub async fn hear_beats(&mut self, count: usize) {
+        let mut heard = 0;
+        while heard < count {
+            let length = within("a frame", self.0.read_u32_le()).await.unwrap() as usize;
+            within("a frame", self.0.read_exact(&mut vec![0; length])).await.unwrap();
+            heard = if length == 0 { heard + 1 } else { 0 };
+        }
+    }
+
     /// Whether the other end hangs up at once. Gives what it said before.
     pub async fn hung_up(&mut self) -> Vec<u8> {
         let mut heard = Vec::new();

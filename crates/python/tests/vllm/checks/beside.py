@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from connectors import NIXL
 from context import Context, at_once
 from pair import Pair
 from shapes import needed_bytes
 
-REFERENCE = "nixl"
 WITHOUT = "allocator-off"
 BLOCK = 32
 SHORTEST, LONGEST = 300, 4000
@@ -47,20 +47,20 @@ class Figures:
 
 
 def run(context: Context) -> None:
-    ours = context.connector.name
+    ours, reference = context.connector.name, NIXL.name
     for kind in ("hybrid", "padded"):
-        sides = {ours: (ours, True), REFERENCE: (REFERENCE, True)}
+        sides = {ours: (context.connector, True), reference: (NIXL, True)}
         if kind == "hybrid":
-            sides[WITHOUT] = (ours, False)
+            sides[WITHOUT] = (context.connector, False)
         rows = {side: Figures() for side in sides}
         lengths = drawn(context)
         for turn in range(context.effort.turns):
-            for side, (name, hma) in sides.items():
-                with context.pair(kind, connector=name, hma=hma) as pair:
+            for side, (connector, hma) in sides.items():
+                with context.pair(kind, connector=connector, hma=hma) as pair:
                     measure(context, pair, lengths[turn :: context.effort.turns], rows[side])
         for side, figures in rows.items():
             context.report.figure(f"beside.{kind}.{side}", figures.row())
-        judge(context, kind, rows[ours], rows[REFERENCE])
+        judge(context, kind, rows[ours], rows[reference])
         if kind == "hybrid":
             # What the hybrid allocator is worth: without it every layer keeps, and moves, the whole prompt.
             detail = f"{rows[ours].moved} bytes with it, {rows[WITHOUT].moved} without"

@@ -15,6 +15,9 @@ def run(context: Context) -> None:
         refused(context, pair)
         pair.other_policy("recompute")
         computed_anew(context, pair)
+    if blind := context.connector.blind:
+        with context.pair("hybrid", connector=blind, options=Options(policy="fail")) as pair:
+            control(context, pair)
 
 
 def refused(context: Context, pair: Pair) -> None:
@@ -44,3 +47,14 @@ def computed_anew(context: Context, pair: Pair) -> None:
         reference = pair.reference(mine, TOKENS)
         matches.append(match(LENGTH, reference, pair.decode(mine, TOKENS, pair.prefill(others))))
     context.check("mixups.recomputed", all(m.same for m in matches), summary(matches))
+
+
+def control(context: Context, pair: Pair) -> None:
+    """What the comparison is for: without it, tokens are decoded from the other prompt's blocks."""
+    matches = []
+    for _ in range(context.effort.repeats // 5):
+        mine, others = context.prompt(LENGTH), context.prompt(LENGTH)
+        reference = pair.reference(mine, TOKENS)
+        matches.append(match(LENGTH, reference, pair.decode(mine, TOKENS, pair.prefill(others))))
+    held = all(m.finish == "length" and not m.same for m in matches)
+    context.check("mixups.control", held, f"without the comparison of prompts: {summary(matches)}")

@@ -1,5 +1,7 @@
+use serde::{Deserialize, Serialize};
+
 /// What to do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Class {
     /// This hand-off is lost; another one, or computing the tokens again, may work.

@@ -53,7 +53,7 @@ impl Fetches {
         acquaintance: &Acquaintance,
         out: &mut Outbox,
     ) {
-        for asked in self.peers.greeted(now, address, acquaintance) {
+        for asked in self.peers.greeted(now, address, acquaintance, out) {
             self.asked(now, asked, out);
         }
     }

@@ -11,7 +11,7 @@ use crate::class::Class;
 use crate::digest::PromptDigest;
 use crate::ids::{AgentEpoch, ClaimId, LeaseId, Peer, Rank, ReadToken, RequestId};
 use crate::message::{Body, Message};
-use crate::params::Address;
+use crate::params::{Address, RankAddress};
 use crate::peers::Acquaintance;
 
 /// What happened.
@@ -146,6 +146,12 @@ pub enum Action {
         /// Where its ranks answer.
         address: Address,
     },
+    /// D: an engine is not known any more, though it is still there: whatever the driver keeps
+    /// of it may go. Another request has it greeted anew.
+    Forget {
+        /// Where its ranks answer.
+        ranks: Vec<RankAddress>,
+    },
     /// D: read what one rank has offered into the request's blocks, then say
     /// [`Input::ReadEnded`]. It may be asked for once more.
     Read {
@@ -270,6 +276,10 @@ pub enum Failure {
     /// A rank of this side gave the request up by itself.
     #[error("a rank of this side gave the request up")]
     GivenUp,
+    /// This side could not go on by itself, and its driver knows why: the two layouts do not pair,
+    /// say. What to do about it is in the class.
+    #[error("this side could not receive the request")]
+    Local(Class),
 }
 
 /// Why a read of one rank of P did not complete.
@@ -325,6 +335,7 @@ impl Failure {
             Self::Unknown | Self::Over | Self::Withdrawn | Self::GivenUp => Class::Retry,
             Self::Read(why) => why.class(),
             Self::NoAnswer | Self::PeerLost | Self::Handshake => Class::PeerLost,
+            Self::Local(class) => *class,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! stand under `kvferry`. They are hints from outside: they say where to ask, never what to
 //! read. `remote_block_ids` is left out, for P's answer to the claim is the authority.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -41,10 +43,18 @@ pub struct Address {
 /// Where the control channel of one rank is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankAddress {
-    /// Its host, 1 to 1024 bytes.
+    /// Its host name or IP address, 1 to 1024 bytes.
     pub host: String,
     /// Its port, not 0.
     pub port: u16,
+}
+
+impl fmt::Display for RankAddress {
+    /// As people write it: an IPv6 address in brackets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
 }
 
 /// Why parameters, or an address to be put into some, are refused.
@@ -187,8 +197,8 @@ impl Address {
         if !named(&self.engine_id) {
             return Err(field("remote_engine_id", NAME));
         }
-        if !named(&self.first.host) {
-            return Err(field("remote_host", NAME));
+        if !is_host(&self.first.host) {
+            return Err(field("remote_host", HOST));
         }
         if self.first.port == 0 {
             return Err(field("remote_port", PORT));
@@ -196,7 +206,7 @@ impl Address {
         if !(1..=MAX_RANKS).contains(&self.tp_size) {
             return Err(field("tp_size", RANKS));
         }
-        let right = |other: &RankAddress| named(&other.host) && other.port != 0;
+        let right = |other: &RankAddress| is_host(&other.host) && other.port != 0;
         if self.rank_count() > MAX_RANKS as usize || !self.others.iter().all(right) {
             return Err(field(OTHERS, ADDRESSES));
         }
@@ -204,7 +214,14 @@ impl Address {
     }
 }
 
+/// Whether a text may be a host name or an IP address. It goes into logs and to the resolver.
+fn is_host(text: &str) -> bool {
+    let right = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(right)
+}
+
 const NAME: &str = "a text of 1 to 1024 bytes";
+const HOST: &str = "a host name or an IP address of at most 1024 bytes";
 const PORT: &str = "a port number from 1 to 65535";
 const RANKS: &str = "a number from 1 to 4096";
 const OTHERS: &str = "kvferry.other_ranks";

@@ -125,6 +125,7 @@ impl Peers {
         now: Time,
         address: &Address,
         acquaintance: &Acquaintance,
+        out: &mut Outbox,
     ) -> Vec<Asked> {
         let place = place(address);
         let Some(State::Greeting { waiting, ended, .. }) = self.engines.get_mut(&place) else {
@@ -135,7 +136,7 @@ impl Peers {
         let mistaken = waiting.iter().any(another).then_some(now);
         let acquaintance = acquaintance.clone();
         self.set(now, &place, State::Known { acquaintance: acquaintance.clone(), mistaken });
-        self.remember(place);
+        self.remember(place, out);
         let told = waiting.into_iter().map(|fetch| {
             if another(&fetch) {
                 // An earlier life promised it; this one can only say that it knows nothing of it.
@@ -190,7 +191,7 @@ impl Peers {
     }
 
     /// Counts a known engine, and forgets the first for one too many.
-    fn remember(&mut self, place: Place) {
+    fn remember(&mut self, place: Place, out: &mut Outbox) {
         self.known.retain(|known| *known != place);
         self.known.push_back(place);
         if self.known.len() > MAX_ENGINES
@@ -198,6 +199,7 @@ impl Peers {
             && let Some(State::Known { .. }) = self.engines.get(&first)
         {
             self.engines.remove(&first);
+            out.actions.push_back(Action::Forget { ranks: first });
         }
     }
 

@@ -5,6 +5,7 @@ mod grants;
 mod greeter;
 mod greetings;
 mod links;
+mod neighbours;
 mod part;
 mod reads;
 mod wait;
@@ -41,7 +42,7 @@ pub(crate) enum Command {
     /// P: a decode agent has opened a control channel.
     Attach(Fresh),
     /// A message came over it.
-    Heard { from: Peer, message: Message },
+    Heard { from: Peer, link: u64, message: Message },
     /// It is closed.
     Closed { agent: AgentEpoch, link: u64 },
     /// P: keep the blocks of a lease.

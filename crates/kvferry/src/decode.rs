@@ -107,8 +107,9 @@ impl Decode {
     /// The first half of [`fetch`](Self::fetch): when it returns, the claim comes before
     /// whatever this agent is told from then on.
     pub(crate) async fn ask(&self, fetch: Fetch) -> Result<Asked, FetchError> {
-        let (valid, trace) = (fetch.prompt.valid, Trace::begin(&fetch));
-        let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped)?;
+        let (valid, mut trace) = (fetch.prompt.valid, Trace::begin(&fetch));
+        let permit = self.agent.commands.reserve().await.map_err(|_| FetchError::Stopped);
+        let permit = permit.inspect_err(|why| trace.ended(Some(why)))?;
         let (guard, hold) = Guard::new(Arc::clone(&self.agent), fetch.claim.clone());
         let (reply, offers) = oneshot::channel();
         permit.send(Command::Claim { fetch, hold, reply });
@@ -133,6 +134,11 @@ impl Decode {
 }
 
 impl Asked {
+    /// As [`Offered::settled`].
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.guard.settled()
+    }
+
     /// The second half: waits for the answers.
     pub(crate) async fn offered(self) -> Result<Offered, FetchError> {
         let Self { guard, mut trace, layout, valid, offers } = self;
@@ -231,8 +237,7 @@ impl Offered {
     /// [`receive`](Self::receive) any more. It holds nothing: ask for it before `receive`, and
     /// await it where the future of that is dropped.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut gone = self.guard.gone.clone();
-        async move { while gone.changed().await.is_ok() {} }
+        self.guard.settled()
     }
 
     /// Waits until the claim has ended by itself, although nothing was read yet: the prefill
@@ -253,6 +258,12 @@ impl Guard {
         let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
         let (held, gone) = watch::channel(None);
         (Self { agent, claim, ticket, gone, over: false }, Hold { ticket, gone: held })
+    }
+
+    /// Ends once nothing can touch the blocks.
+    fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut gone = self.gone.clone();
+        async move { while gone.changed().await.is_ok() {} }
     }
 }
 

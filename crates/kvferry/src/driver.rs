@@ -209,9 +209,10 @@ impl Follower {
         };
         match asked {
             Ok(asked) => {
+                let settled = asked.settled();
                 let (request, ends) = Request::new(asked);
                 self.requests.insert(claim.clone(), request);
-                tokio::spawn(report(ends, claim, Arc::clone(&self.reports)));
+                tokio::spawn(report(ends, settled, claim, Arc::clone(&self.reports)));
             }
             Err(why) => self.reports.push(Word::Ended { claim, how: why.ended() }, None),
         }
@@ -239,6 +240,7 @@ impl Follower {
 /// Reports how a request ends, also where its task panics: the engine waits for a word.
 async fn report(
     ends: impl Future<Output = Load> + Send + 'static,
+    settled: impl Future<Output = ()>,
     claim: ClaimId,
     reports: Arc<Reports>,
 ) {
@@ -249,6 +251,7 @@ async fn report(
         }
         Err(why) => {
             tracing::error!(request = %claim.request, %why, "a request's task is gone");
+            settled.await;
             (FetchError::Stopped.ended(), None)
         }
     };

@@ -231,7 +231,10 @@ impl FetchError {
             Self::Nothing => Ended::Nothing,
             Self::Released => Ended::Released,
             Self::Failed(failure) => Ended::Failed(failure.clone()),
-            _ => Ended::Failed(Failure::Handshake),
+            other => match other.class() {
+                Class::PeerLost => Ended::Failed(Failure::Handshake),
+                class => Ended::Failed(Failure::Local(class)),
+            },
         }
     }
 

@@ -25,11 +25,10 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn begin(fetch: &Fetch) -> Self {
-        let peer = &fetch.address.first;
         let span = tracing::info_span!(
             "handoff",
             request = %fetch.claim.request,
-            peer = %format_args!("{}:{}", peer.host, peer.port),
+            peer = %fetch.address.first,
             claim_us = Empty,
             wait_us = Empty,
             plan_us = Empty,

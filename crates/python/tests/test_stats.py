@@ -1,13 +1,16 @@
 """Counters count what their documentation says, once: see report R103."""
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from fake.engine import Engine, play, rest
 from fake.model import HYBRID
 from fake.pair import ask, decode, hand_off, prefill, prompt
 from fake.prometheus import FakeCounter, FakeHistogram, registered
 
+import kvferry
 from kvferry.vllm import KvferryConnector
 from kvferry.vllm.stats import COUNTS, SERIES
 
@@ -41,6 +44,16 @@ def test_r103_every_counter_is_exact(start: Start) -> None:
         "params_refused": 1,
     }
     assert set(p.counts | d.counts) <= set(COUNTS)
+
+
+def test_every_kind_of_failure_has_its_counter() -> None:
+    """An unknown counter would raise in the exporter, at the first such failure."""
+    stub = Path(kvferry.__file__).with_name("_kvferry.pyi").read_text()
+    kinds = re.search(r"^Kind = Literal\[(.*)\]$", stub, re.MULTILINE)
+    assert kinds is not None
+    names = re.findall(r'"(\w+)"', kinds[1])
+    assert "bug" in names
+    assert {f"failed_{name}" for name in names} == {c for c in COUNTS if c.startswith("failed_")}
 
 
 def test_r103_bytes_are_those_of_all_ranks(start: Start) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvferry import KvferryError
 from kvferry.vllm.groups import Group
 
 FULL: dict[str, Any] = {"kind": "full"}
@@ -39,3 +40,9 @@ CASES = [
 @pytest.mark.parametrize(("kind", "ids", "tokens", "hit", "wanted"), CASES)
 def test_table(kind: Any, ids: list[int], tokens: int, hit: int, wanted: Any) -> None:
     assert Group(0, kind, 16, ("layer",)).table(ids, tokens, hit) == wanted
+
+
+@pytest.mark.parametrize("ids", [[], [0], [5, 0]])
+def test_a_state_that_is_not_kept_is_not_handed_off(ids: list[int]) -> None:
+    with pytest.raises(KvferryError, match="no state of group 1 after 32 tokens"):
+        Group(1, STATE, 16, ("a",)).table(ids, 32)

@@ -209,7 +209,7 @@ impl Fleet {
             Action::Read { claim, .. } => {
                 self.due.push(Reverse((now + READING, What::Read(claim.lease.nonce.0))));
             }
-            Action::Grant { .. } | Action::Cancel { .. } => {}
+            Action::Grant { .. } | Action::Cancel { .. } | Action::Forget { .. } => {}
         }
     }
 

@@ -67,8 +67,8 @@ pub struct Capabilities {
     pub fence: Fence,
 }
 
-/// The reach of a fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reach of a fence, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fence {
     /// Nothing is ever in flight after a call returns.

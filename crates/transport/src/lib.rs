@@ -5,6 +5,7 @@
 //! Everything is polled; nothing calls back.
 //!
 //! * [`tcp`] works everywhere: parallel streams, straight from and into registered memory.
+//! * [`Several`] joins providers of one agent.
 //! * [`loopback`] joins endpoints of one process, for tests and simulation.
 //!
 //! `unsafe` is confined to [`memory`] and the system calls of [`tcp`].
@@ -25,6 +26,7 @@ pub mod memory;
 mod registry;
 mod scatter;
 pub mod session;
+mod several;
 mod sync;
 pub mod tcp;
 
@@ -37,3 +39,4 @@ pub use error::{
     TransferError,
 };
 pub use memory::Memory;
+pub use several::Several;

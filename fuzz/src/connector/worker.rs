@@ -24,9 +24,8 @@ const ENGINES: [u64; 4] = [2, 1, 3, 98];
 /// Inputs of one sequence.
 const STEPS: usize = 400;
 
-/// Bytes that a worker and those who watch it may hold for each byte that describes its inputs.
-/// The outputs are taken at once; a claim with its readers, a table and a timer are the most that
-/// an input, of some ten bytes, leaves behind.
+/// Bytes that a worker and its watchers may hold for each byte that describes its inputs: one of
+/// some ten bytes leaves a claim with its readers, a table and a timer behind at most.
 const PER_BYTE: u64 = 256;
 
 /// What is told of one worker from outside.
@@ -256,6 +255,7 @@ impl World {
                     assert!(self.requests.contains_key(&claim), "read while it is wanted");
                     assert!(self.running.insert((claim, peer)), "one read of a rank at a time");
                 }
+                Action::Forget { .. } => {}
                 Action::Cancel { claim, peer } => {
                     assert!(self.running.contains(&(claim, peer)), "cancelled while it runs");
                 }

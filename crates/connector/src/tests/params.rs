@@ -83,6 +83,9 @@ fn read_back_with_what_routers_add() {
     assert_eq!(HandoffParams::from_json(&value), Ok(params()));
 }
 
+const HOST: &str =
+    "`remote_host` is absent or not a host name or an IP address of at most 1024 bytes";
+
 #[test]
 fn refused_by_name() {
     let table: &[(&str, Value, &str)] = &[
@@ -108,7 +111,9 @@ fn refused_by_name() {
             "`remote_request_id` is absent or not a text of 1 to 256 bytes",
         ),
         ("/remote_engine_id", json!(null), "`remote_engine_id` is absent or not a text"),
-        ("/remote_host", json!(""), "`remote_host` is absent or not a text of 1 to 1024 bytes"),
+        ("/remote_host", json!(""), HOST),
+        ("/remote_host", json!("10.0.0.7\nERROR"), HOST),
+        ("/remote_host", json!("h".repeat(1025)), HOST),
         (
             "/remote_port",
             json!(65_536),
@@ -127,4 +132,12 @@ fn refused_by_name() {
     for other in [json!(null), json!([]), json!({})] {
         assert_eq!(HandoffParams::from_json(&other), Err(ParamsError::NothingRemote));
     }
+}
+
+/// As people write it: an IPv6 address in brackets.
+#[test]
+fn an_address_as_text() {
+    let text = |host: &str| RankAddress { host: host.into(), port: 7000 }.to_string();
+    let texts = ["10.0.0.7", "fd00::8", "p.example"].map(text);
+    assert_eq!(texts, ["10.0.0.7:7000", "[fd00::8]:7000", "p.example:7000"]);
 }

@@ -238,3 +238,23 @@ fn p_is_told_of_requests_that_ended_before_it_was_known() {
     assert_eq!(actions(&mut d), []);
     assert!(at_rest(&d));
 }
+
+/// Memory for engines is limited: for one too many the one that was met first goes, also at the
+/// driver, and is greeted anew when it is asked for.
+#[test]
+fn of_4097_engines_the_first_is_forgotten() {
+    let mut d = worker(D, 0);
+    for port in 1..=4097 {
+        d.handle(secs(0), fetch(port.into(), port));
+        assert_eq!(actions(&mut d), [greet(port)]);
+        d.handle(secs(0), greeted(P.engine, port));
+        let ranks = address(1).ranks().cloned().collect();
+        let forgotten = actions(&mut d).contains(&Action::Forget { ranks });
+        assert_eq!(forgotten, port == 4097);
+    }
+    assert_eq!(d.counts().engines, 4096);
+    d.handle(secs(0), fetch(5000, 1));
+    assert_eq!(actions(&mut d), [greet(1)]);
+    d.handle(secs(0), fetch(5001, 2));
+    assert_eq!(claimed(&mut d), [5001]);
+}

@@ -119,6 +119,7 @@ impl World {
                 assert_eq!(peer, P.agent);
                 assert!(node.reading.insert(claim), "read once at a time");
             }
+            Action::Forget { .. } => {}
             Action::Cancel { claim, .. } => assert!(node.reading.contains(&claim)),
         }
     }

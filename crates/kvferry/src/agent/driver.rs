@@ -9,23 +9,17 @@ use connector::{Action, AgentEpoch, ClaimId, Event, Failure, Fetch, Input, Offer
 use kv_layout::CacheLayout;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
-use transport::{AgentId, Endpoint, Event as Moved, GrantToken, PeerId};
+use transport::{AgentId, Endpoint, Event as Moved, GrantToken};
 
 use super::granted;
 use super::greeter::Meeting;
 use super::greetings::Greeted;
+use super::neighbours::{Admission, Neighbour, Neighbours};
 use super::part::Part;
 use super::reads::Reads;
 use super::wait::{readable, sleep_until};
-use super::{Command, Ended, Fresh, Hold, Link, Offers, Read};
+use super::{Command, Ended, Fresh, Hold, Offers, Read};
 use crate::{Config, FetchError};
-
-/// A peer with an open control channel.
-struct Neighbour {
-    link: Link,
-    /// D: its data endpoint.
-    data: Option<PeerId>,
-}
 
 /// Who waits for what of a claim.
 enum Waiting {
@@ -52,7 +46,7 @@ pub(super) struct Driver {
     endpoint: Box<dyn Endpoint>,
     layout: CacheLayout,
     started: Instant,
-    neighbours: BTreeMap<AgentEpoch, Neighbour>,
+    neighbours: Neighbours,
     reads: Reads,
     claims: BTreeMap<ClaimId, Claimed>,
     part: Part,
@@ -73,7 +67,7 @@ impl Driver {
             endpoint,
             layout: layout.clone(),
             started: Instant::now(),
-            neighbours: BTreeMap::new(),
+            neighbours: Neighbours::default(),
             reads: Reads::new(config.read_timeout),
             claims: BTreeMap::new(),
             part,
@@ -120,13 +114,15 @@ impl Driver {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Attach(fresh) => self.attach(fresh, None),
-            Command::Heard { from, message } => self.input(Input::Message { from, message }),
-            Command::Closed { agent, link } => {
-                if self.neighbours.get(&agent).is_some_and(|near| near.link.id == link) {
-                    self.lose(agent);
-                }
+            Command::Attach(fresh) => self.admit(fresh),
+            Command::Heard { from, link, message } if self.neighbours.has(from.agent, link) => {
+                self.input(Input::Message { from, message });
             }
+            Command::Closed { agent, link } if self.neighbours.has(agent, link) => {
+                self.lose(agent);
+            }
+            // Of a channel whose place another has taken.
+            Command::Heard { .. } | Command::Closed { .. } => {}
             Command::Lease(lease) => self.input(Input::Lease(lease)),
             Command::Claim { fetch, hold, reply } => self.claim(fetch, hold, reply),
             Command::Read { claim, reads, reply } => self.read(claim, reads, reply),
@@ -142,13 +138,14 @@ impl Driver {
         }
     }
 
-    fn attach(&mut self, fresh: Fresh, data: Option<PeerId>) {
-        let agent = fresh.peer.agent;
-        let neighbour = Neighbour { link: fresh.start(), data };
-        // A second channel of the same agent takes the place of the first, data included.
-        if let Some(data) = self.neighbours.insert(agent, neighbour).and_then(|old| old.data) {
-            self.endpoint.disconnect(data);
+    /// P: a decode agent uses a channel.
+    fn admit(&mut self, fresh: Fresh) {
+        match self.neighbours.admission(&fresh) {
+            Admission::New => {}
+            Admission::InPlaceOf(agent) => self.lose(agent),
+            Admission::Refused => return,
         }
+        self.neighbours.add(fresh, None);
     }
 
     fn greeted(&mut self, (address, greeted): Greeted) {
@@ -170,7 +167,7 @@ impl Driver {
     ) -> Result<connector::Acquaintance, FetchError> {
         let Meeting { remote, acquaintance, mut channels } = meeting;
         // Greeted twice at the same time, under two names: the channel that is in use stays.
-        channels.retain(|(fresh, ..)| !self.neighbours.contains_key(&fresh.peer.agent));
+        channels.retain(|(fresh, ..)| self.neighbours.get(fresh.peer.agent).is_none());
         let cards = channels.iter().map(|(_, _, card)| card.as_ref());
         let mut data = Vec::new();
         for card in cards {
@@ -184,7 +181,7 @@ impl Driver {
             }
         }
         for ((fresh, rank, _), data) in channels.into_iter().zip(data) {
-            self.attach(fresh, data);
+            self.neighbours.add(fresh, data);
             self.part.greetings(|greetings| greetings.greeter.met(Arc::clone(&rank)));
         }
         self.part.greetings(|greetings| greetings.known(address, remote));
@@ -230,7 +227,7 @@ impl Driver {
 
     fn lose(&mut self, agent: AgentEpoch) {
         self.part.greetings(|greetings| greetings.lost(agent));
-        if let Some(Neighbour { data, .. }) = self.neighbours.remove(&agent) {
+        if let Some(Neighbour { data, .. }) = self.neighbours.remove(agent) {
             tracing::info!(agent = agent.0, "peer lost");
             data.into_iter().for_each(|peer| self.endpoint.disconnect(peer));
             self.input(Input::PeerLost(agent));
@@ -249,9 +246,7 @@ impl Driver {
                 }
                 Moved::PeerDown { peer, why } => {
                     tracing::info!(peer = peer.0, %why, "data channels lost");
-                    let of = |near: &Neighbour| near.data == Some(peer);
-                    let agent = self.neighbours.iter().find(|(_, near)| of(near));
-                    if let Some(agent) = agent.map(|(&agent, _)| agent) {
+                    if let Some(agent) = self.neighbours.with_data(peer) {
                         self.lose(agent);
                     }
                 }
@@ -286,7 +281,7 @@ impl Driver {
         match action {
             Action::Send(message) => {
                 let agent = message.to;
-                let Some(near) = self.neighbours.get(&agent) else {
+                let Some(near) = self.neighbours.get(agent) else {
                     // What was asked of it meanwhile would wait for an answer in vain.
                     self.part.greetings(|greetings| greetings.lost(agent));
                     return self.input(Input::PeerLost(agent));
@@ -311,8 +306,11 @@ impl Driver {
             Action::Greet { address } => {
                 self.part.greetings(|greetings| greetings.greet(address));
             }
+            Action::Forget { ranks } => {
+                self.part.greetings(|greetings| greetings.forget(&ranks));
+            }
             Action::Read { claim, peer } => {
-                let data = self.neighbours.get(&peer).and_then(|near| near.data);
+                let data = self.neighbours.get(peer).and_then(|near| near.data);
                 let told = self.reads.start(self.endpoint.as_mut(), (claim, peer), data);
                 told.into_iter().for_each(|input| self.input(input));
             }
@@ -348,6 +346,8 @@ impl Driver {
     fn offered(&mut self, claim: ClaimId, offers: Vec<Offer>) {
         let Some(claimed) = self.claims.get_mut(&claim) else { return };
         let remote = self.part.greetings(|greetings| greetings.engine(&claimed.address)).flatten();
+        // Another life of the engine may have been greeted since it was asked.
+        let remote = remote.filter(|remote| remote.has_all(&offers));
         let Some(remote) = remote else { return self.input(Input::Abort(claim)) };
         let waiting = std::mem::replace(&mut claimed.waiting, Waiting::Nobody);
         let Waiting::Offer(reply) = waiting else { return };

@@ -1,12 +1,12 @@
 //! Shaking hands with every rank of a prefill engine.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use connector::handshake::{Handshake, compatible};
 use connector::params::{Address, RankAddress};
-use connector::{Acquaintance, AgentEpoch, Peer, counterparts};
+use connector::{Acquaintance, AgentEpoch, Offer, Peer, counterparts};
 use dashmap::DashMap;
 use kv_layout::{BlockTable, CacheLayout, Planner, readers};
 use tokio::net::{TcpStream, lookup_host};
@@ -47,6 +47,14 @@ pub(crate) struct Remote {
     pub(crate) ranks: Vec<Arc<RemoteRank>>,
     /// Plans what this rank reads of them.
     pub(crate) planner: Planner,
+}
+
+impl Remote {
+    /// Whether all of these are offers of its ranks.
+    pub(super) fn has_all(&self, offers: &[Offer]) -> bool {
+        let has = |offer: &Offer| self.ranks.iter().any(|rank| rank.peer.agent == offer.peer);
+        offers.iter().all(has)
+    }
 }
 
 /// One rank of it, as it described itself.
@@ -120,7 +128,7 @@ impl Greeter {
             }
         }
         tracing::info!(
-            peer = %name(&address.first),
+            peer = %address.first,
             ranks = ranks.len(),
             channels = channels.len(),
             provider = TCP,
@@ -155,7 +163,7 @@ impl Greeter {
 
     /// One rank, at the first of its name's addresses that answers.
     async fn rank(&self, at: &RankAddress, index: usize, ranks: usize) -> Result<Met, FetchError> {
-        let mut refused = FetchError::Nowhere { address: name(at) };
+        let mut refused = FetchError::Nowhere { address: at.to_string() };
         for target in self.resolve(at).await? {
             match self.dial(at, target, index, ranks).await {
                 Err(why @ FetchError::Control { .. }) => refused = why,
@@ -172,7 +180,8 @@ impl Greeter {
         index: usize,
         ranks: usize,
     ) -> Result<Met, FetchError> {
-        let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
+        let failed =
+            |why: ControlError| FetchError::Control { address: at.to_string(), why: why.into() };
         let stream = within("connection", TcpStream::connect(target)).await.map_err(failed)?;
         let greeting = greeting(Role::Decode, &self.handshake, self.trust.secret.clone());
         let greeting = greeting.map_err(|why| failed(why.into()))?;
@@ -193,10 +202,12 @@ impl Greeter {
     /// The addresses of a rank that this side may connect to, of which there is at least one.
     async fn resolve(&self, at: &RankAddress) -> Result<Vec<SocketAddr>, FetchError> {
         let found = within("address", lookup_host((at.host.as_str(), at.port))).await;
-        let failed = |why: ControlError| FetchError::Control { address: name(at), why: why.into() };
-        let (mut targets, mut refused) = (Vec::new(), FetchError::Nowhere { address: name(at) });
+        let failed =
+            |why: ControlError| FetchError::Control { address: at.to_string(), why: why.into() };
+        let (mut targets, mut refused) =
+            (Vec::new(), FetchError::Nowhere { address: at.to_string() });
         for target in found.map_err(failed)? {
-            match self.reach.check(&name(at), target.ip()) {
+            match self.reach.check(&at.to_string(), target.ip()) {
                 Ok(()) => targets.push(target),
                 Err(why) => refused = why,
             }
@@ -244,18 +255,10 @@ fn check_lives(met: &[Met], address: &Address) -> Result<(), FetchError> {
         let (first, other) = (met[0].rank.peer.engine, met_here.rank.peer.engine);
         if first != other {
             let why = ControlError::Lives { first: first.0, other: other.0 };
-            return Err(FetchError::Control { address: name(at), why: why.into() });
+            return Err(FetchError::Control { address: at.to_string(), why: why.into() });
         }
     }
     Ok(())
-}
-
-/// The address as people write it.
-fn name(at: &RankAddress) -> String {
-    match at.host.parse::<IpAddr>() {
-        Ok(ip) => SocketAddr::new(ip, at.port).to_string(),
-        Err(_) => format!("{}:{}", at.host, at.port),
-    }
 }
 
 async fn within<T>(

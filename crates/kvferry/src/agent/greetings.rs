@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use connector::AgentEpoch;
-use connector::limits::MAX_ENGINES;
 use connector::params::{Address, RankAddress};
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -74,13 +73,12 @@ impl Greetings {
     pub(super) fn known(&mut self, address: &Address, remote: Remote) {
         let place = place(address);
         self.refused.remove(&place);
-        if self.engines.len() >= MAX_ENGINES {
-            // The machine has forgotten one as well; what is being read keeps its own.
-            let unused = |(_, remote): &(&Place, &Arc<Remote>)| Arc::strong_count(remote) == 1;
-            let unused = self.engines.iter().find(unused).map(|(place, _)| place.clone());
-            unused.map(|place| self.engines.remove(&place));
-        }
         self.engines.insert(place, Arc::new(remote));
+    }
+
+    /// The machine does not know these ranks any more; what is being read keeps its own.
+    pub(super) fn forget(&mut self, ranks: &Place) {
+        self.engines.remove(ranks);
     }
 
     pub(super) fn refused(&mut self, address: &Address, why: FetchError) {

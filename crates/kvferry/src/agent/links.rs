@@ -15,7 +15,7 @@ const QUEUE: usize = 4096;
 
 /// The sending end of one channel and the tasks that serve it.
 pub(crate) struct Link {
-    /// Tells this channel from an earlier one of the same agent.
+    /// As of [`Fresh`].
     pub(super) id: u64,
     pub(super) messages: mpsc::Sender<Message>,
     _tasks: [AbortOnDrop; 2],
@@ -24,6 +24,8 @@ pub(crate) struct Link {
 /// A channel that the driver does not know yet; nothing is heard on it before it does.
 pub(crate) struct Fresh {
     pub(super) peer: Peer,
+    /// Counts up with each that is opened.
+    pub(super) id: u64,
     inbound: Inbound,
     outbound: Outbound,
     commands: mpsc::Sender<Command>,
@@ -32,16 +34,22 @@ pub(crate) struct Fresh {
 impl Fresh {
     /// One whose messages will go to `commands`.
     pub(crate) fn new(opened: Opened, commands: mpsc::Sender<Command>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let Opened { theirs, inbound, outbound, .. } = opened;
         let peer = Peer { engine: theirs.engine, agent: theirs.agent };
-        Self { peer, inbound, outbound, commands }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { peer, id, inbound, outbound, commands }
+    }
+
+    /// Waits until the peer, which has dialled, uses the channel; false if it never does.
+    pub(crate) async fn is_used(&mut self) -> bool {
+        self.inbound.begins().await
     }
 
     /// Begins to listen. What is heard becomes commands, so the driver, which calls this itself,
     /// knows the channel before it gets the first.
     pub(super) fn start(self) -> Link {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = self.id;
         let (messages, outgoing) = mpsc::channel(QUEUE);
         let hear = hear(self.inbound, self.peer, id, self.commands);
         let say = say(self.outbound, outgoing);
@@ -54,7 +62,7 @@ async fn hear(mut inbound: Inbound, from: Peer, link: u64, commands: mpsc::Sende
     loop {
         match inbound.next().await {
             Ok(Some(message)) => {
-                if commands.send(Command::Heard { from, message }).await.is_err() {
+                if commands.send(Command::Heard { from, link, message }).await.is_err() {
                     return;
                 }
             }

@@ -8,7 +8,7 @@ use connector::message::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::{ControlError, HANDSHAKE};
+use super::ControlError;
 use crate::greet::{Reading, Writing};
 
 /// Bytes asked of the socket at once; a frame may be longer.
@@ -20,6 +20,9 @@ pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// Beats in a row without a byte from the peer after which it counts as lost. Beats are
 /// counted, not time: a process that was suspended does not take its own absence for the peer's.
 const MISSED: u32 = 4;
+
+/// A channel that is open may be silent for this long before it is used.
+const UNUSED: Duration = Duration::from_secs(60);
 
 /// The receiving half.
 pub(crate) struct Inbound {
@@ -34,11 +37,10 @@ impl Inbound {
         Self { socket, buffer: Vec::new(), signs: 0 }
     }
 
-    /// Waits for the first byte, which is kept; `false` if none comes in time. A peer that has
-    /// dialled says something as soon as it takes the channel into use. One that found another
-    /// rank of the same engine wanting hangs up instead.
-    pub(crate) async fn taken_into_use(&mut self) -> bool {
-        let first = timeout(HANDSHAKE, self.socket.read_buf(&mut self.buffer)).await;
+    /// Waits for the first byte, which is kept; `false` if the peer hangs up instead, or is
+    /// silent for longer than it may take to greet all other ranks of the same engine.
+    pub(crate) async fn begins(&mut self) -> bool {
+        let first = timeout(UNUSED, self.socket.read_buf(&mut self.buffer)).await;
         matches!(first, Ok(Ok(1..)))
     }
 

@@ -18,6 +18,9 @@ use crate::control::{self, ControlError, Opened};
 /// that whoever speaks at once gets in.
 const MAX_STRANGERS: usize = 64;
 
+/// Channels that are open and not used yet at a time; one more is closed.
+const MAX_UNUSED: usize = 1024;
+
 /// Accepts for as long as it is polled; all that it has begun ends with it.
 pub(super) async fn accept(listener: TcpListener, agent: Arc<Agent>) {
     let mut strangers = Strangers::default();
@@ -27,7 +30,12 @@ pub(super) async fn accept(listener: TcpListener, agent: Arc<Agent>) {
             biased;
             Some(greeted) = strangers.greetings.join_next() => {
                 if let Ok(Some(opened)) = greeted {
-                    known.spawn(attach(opened, Arc::clone(&agent)));
+                    let fresh = Fresh::new(opened, agent.commands.clone());
+                    if known.len() < MAX_UNUSED {
+                        known.spawn(attach(fresh, Arc::clone(&agent)));
+                    } else {
+                        tracing::warn!("too many channels that nobody uses: one more is closed");
+                    }
                 }
             }
             accepted = listener.accept(), if strangers.are_few() => match accepted {
@@ -43,11 +51,10 @@ pub(super) async fn accept(listener: TcpListener, agent: Arc<Agent>) {
     }
 }
 
-/// Hands a channel to the driver once the decode agent uses it. One that it tried and gave up must
-/// not be attached: it could take the place of the channel that the agent opened next.
-async fn attach(mut opened: Opened, agent: Arc<Agent>) {
-    if opened.inbound.taken_into_use().await {
-        let fresh = Fresh::new(opened, agent.commands.clone());
+/// Hands a channel to the driver once the decode agent uses it. One that it gives up, since another
+/// rank of this engine is not what it looked for, must take the place of none.
+async fn attach(mut fresh: Fresh, agent: Arc<Agent>) {
+    if fresh.is_used().await {
         let _ = agent.commands.send(Command::Attach(fresh)).await;
     }
 }

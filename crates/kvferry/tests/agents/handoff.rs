@@ -79,6 +79,25 @@ async fn two_names_of_one_engine_share_a_channel() {
     d.at_rest().await;
 }
 
+/// Asked for under two names at the same time, an engine may be greeted twice: the channel that
+/// is taken into use first stays, for P knows no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_names_of_one_engine_at_the_same_time() {
+    let config = Config::default();
+    for _ in 0..20 {
+        let (mut p, d) =
+            (P::start(&config, PageOrder::Joint).await, D::start(&config, PageOrder::Joint));
+        let first = p.offer(1).await;
+        let mut second = p.offer(2).await;
+        second["remote_host"] = "localhost".into();
+        let (first, second) = tokio::join!(d.fetch(1, &first), d.fetch(2, &second));
+        assert_eq!((first.unwrap(), second.unwrap()), (BYTES, BYTES));
+        p.all_satisfied(2).await;
+        p.at_rest().await;
+        d.at_rest().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_at_the_same_time_share_one_handshake() {
     let config = Config::default();

@@ -3,6 +3,7 @@
 
 #[path = "../../../transport/tests/certs/mod.rs"]
 mod certs;
+mod channels;
 mod common;
 mod crowd;
 mod dropped;

@@ -219,25 +219,6 @@ async fn frames_that_are_no_messages() {
     server.at_rest().await;
 }
 
-/// An agent that opens a second channel and gives it up without a word keeps the first: that is
-/// what a decode agent does that finds another rank than it looks for.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_second_channel_that_nobody_uses() {
-    let server = Server::start().await;
-    let ours = handshake(&describe(&server.p.engine));
-    let mut used = Stranger::connect(server.control()).await;
-    let theirs = used.shake_hands(&ours).await;
-    let params = server.p.offer(1).await;
-    used.claim(&ours, &theirs, &params).await;
-    until("claimed", || async { server.p.prefill.counts().await.claims == 1 }).await;
-    for _ in 0..10 {
-        Stranger::connect(server.control()).await.shake_hands(&ours).await;
-    }
-    // Long enough for the channel to be closed, if it were.
-    used.hear_beats(2).await;
-    assert_eq!(server.p.prefill.counts().await.claims, 1);
-}
-
 /// Eight at a time, two hundred in all, while requests are handed over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_strangers() {

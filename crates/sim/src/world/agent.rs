@@ -103,6 +103,7 @@ impl World {
                 let told = self.start_read(who, claim, peer);
                 told.into_iter().for_each(|input| self.feed(who, input));
             }
+            Action::Forget { .. } => {}
             Action::Cancel { claim, peer } => {
                 let told = self.cancel_read(who, &claim, peer);
                 told.into_iter().for_each(|input| self.feed(who, input));

@@ -20,6 +20,14 @@ macro_rules! every_provider {
         mod tcp {
             $(#[test] fn $name() { super::$name(&super::Net::Tcp); })*
         }
+        mod several {
+            $(#[test] fn $name() {
+                let net = super::LoopbackNet::new();
+                super::$name(&super::Net::Several(net, super::First::Loopback));
+                let net = super::LoopbackNet::new();
+                super::$name(&super::Net::Several(net, super::First::Tcp));
+            })*
+        }
         mod tls {
             $(#[test] fn $name() {
                 super::$name(&super::Net::Tls(super::tls(&super::Authority::new())));

@@ -14,6 +14,8 @@ from vllm.v1.kv_cache_interface import (
     UniformTypeKVCacheSpecs,
 )
 
+from kvferry import KvferryError
+
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
@@ -73,6 +75,8 @@ class Group:
         """
         if self.is_recurrent:
             at = min((tokens - 1) // self.block_size, len(ids) - 1)
+            if at < 0 or ids[at] == NULL_BLOCK:
+                raise KvferryError(f"no state of group {self.index} after {tokens} tokens is kept")
             return tokens, [ids[at]]
         end = min(-(-tokens // self.block_size), len(ids))
         start = min(hit // self.block_size, end)

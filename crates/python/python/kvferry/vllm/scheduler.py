@@ -303,8 +303,8 @@ class SchedulerHalf:
         self, request: "Request", ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         valid = min(request.num_computed_tokens, request.num_prompt_tokens)
-        tables = [group.table(ids[group.index], valid) for group in self._groups]
         try:
+            tables = [group.table(ids[group.index], valid) for group in self._groups]
             prompt = self._identity.digest(request, valid)
             params = self.scheduler.finish(request.request_id, prompt, tables)
         except KvferryError as why:

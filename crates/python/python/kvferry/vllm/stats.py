@@ -24,6 +24,8 @@ COUNTS = {
     "failed_peer_lost": "Of these: the prefill engine is gone or does not answer",
     "failed_protocol": "Of these: the blocks are those of another prompt, model or adapter",
     "failed_config": "Of these: the two engines do not fit each other",
+    "failed_exhausted": "Of these: this side had reached a limit",
+    "failed_bug": "Of these: kvferry or its use is at fault",
     "leases_satisfied": "Leases of a rank whose blocks were read",
     "leases_released": "Leases of a rank whose decode engine did not want the blocks",
     "leases_over": "Leases of a rank that nobody read in time",

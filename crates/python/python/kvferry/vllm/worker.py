@@ -178,7 +178,8 @@ class WorkerHalf:
 
     def _vote(self, report: Report) -> None:
         self._votes.finished_recving.add(report.request)
-        if report.what == "failed":
+        # A request that was given up is over for vLLM too, or its blocks hold nothing of use.
+        if report.what not in ("received", "nothing"):
             self._votes.failed_recving.add(report.request)
 
 

@@ -14,7 +14,7 @@ use transport::memory::HostMemory;
 use transport::session::{Tls, Trust};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
-    AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
+    AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Several, Transfer,
     TransferId,
 };
 
@@ -28,6 +28,13 @@ pub enum Net {
     Loopback(LoopbackNet),
     Tcp,
     Tls(Arc<Tls>),
+    /// Loopback and TCP, joined; peers meet by that which comes first.
+    Several(LoopbackNet, First),
+}
+
+pub enum First {
+    Loopback,
+    Tcp,
 }
 
 impl Net {
@@ -40,6 +47,15 @@ impl Net {
             Self::Loopback(net) => Box::new(net.endpoint(agent, max_in_flight).unwrap()),
             Self::Tcp => Self::tcp(agent, max_in_flight, None),
             Self::Tls(tls) => Self::tcp(agent, max_in_flight, Some(Arc::clone(tls))),
+            Self::Several(net, first) => {
+                let loopback = Box::new(net.endpoint(agent, max_in_flight).unwrap());
+                let tcp = Self::tcp(agent, max_in_flight, None);
+                let endpoints: Vec<Box<dyn Endpoint>> = match first {
+                    First::Loopback => vec![loopback, tcp],
+                    First::Tcp => vec![tcp, loopback],
+                };
+                Box::new(Several::new(endpoints).unwrap())
+            }
         }
     }
 

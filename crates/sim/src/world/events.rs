@@ -105,10 +105,12 @@ pub(crate) enum What {
 }
 
 #[derive(Debug)]
-struct Entry {
-    at: u64,
+pub(crate) struct Entry {
+    pub(crate) at: u64,
+    /// When it would have happened, if nobody had stood still.
+    due: u64,
     number: u64,
-    what: What,
+    pub(crate) what: What,
 }
 
 impl PartialEq for Entry {
@@ -128,7 +130,7 @@ impl PartialOrd for Entry {
 impl Ord for Entry {
     /// The heap gives the greatest first: that is the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
+        (other.at, other.due, other.number).cmp(&(self.at, self.due, self.number))
     }
 }
 
@@ -141,11 +143,23 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn push(&mut self, at: u64, what: What) {
         self.pushed += 1;
-        self.heap.push(Entry { at, number: self.pushed, what });
+        self.heap.push(Entry { at, due: at, number: self.pushed, what });
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(u64, What)> {
-        self.heap.pop().map(|entry| (entry.at, entry.what))
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        self.heap.pop()
+    }
+
+    /// Puts off what concerns somebody who stands still until then: whatever comes for him
+    /// meanwhile waits as well, and happens behind it.
+    pub(crate) fn put_off(&mut self, until: u64, entry: Entry) {
+        self.heap.push(Entry { at: until, ..entry });
+    }
+
+    /// Nobody stands still any more: what was put off happens now.
+    pub(crate) fn go_on(&mut self, now: u64) {
+        let soon = |entry: Entry| Entry { at: entry.due.max(now), ..entry };
+        self.heap = std::mem::take(&mut self.heap).into_iter().map(soon).collect();
     }
 
     pub(crate) fn pushed(&self) -> u64 {

@@ -263,5 +263,6 @@ impl World {
             engine.steps.paused = engine.steps.paused.min(self.now);
             engine.agents.iter_mut().for_each(|a| a.paused = a.paused.min(self.now));
         }
+        self.queue.go_on(self.now);
     }
 }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::endpoint::Endpoints;
 use super::engine::Engine;
-use super::events::{Queue, What, Who};
+use super::events::{Entry, Queue, What, Who};
 use super::mistakes::Mistakes;
 use super::network::Network;
 use super::oracle::{Oracle, Oracles};
@@ -67,12 +67,13 @@ fn play(setup: &Setup, noted: bool) -> World {
     world.fill_router();
     world.plan_faults();
     let end = world.terrain.calm_at() + REST + BACKLOG * setup.requests as u64;
-    while let (None, Some((at, what))) = (&world.book.violated, world.queue.pop()) {
-        world.now = at;
-        if at > end {
-            world.broken(Oracle::Unsettled, None, || format!("{what:?} is still to happen"));
+    while let (None, Some(entry)) = (&world.book.violated, world.queue.pop()) {
+        world.now = entry.at;
+        if entry.at > end {
+            world
+                .broken(Oracle::Unsettled, None, || format!("{:?} is still to happen", entry.what));
         } else {
-            world.happen(what);
+            world.happen(entry);
         }
     }
     if world.book.violated.is_none() {
@@ -126,12 +127,12 @@ impl World {
         }
     }
 
-    fn happen(&mut self, what: What) {
-        let until = self.stands_still(&what);
+    fn happen(&mut self, entry: Entry) {
+        let until = self.stands_still(&entry.what);
         if until > self.now {
-            return self.queue.push(until, what);
+            return self.queue.put_off(until, entry);
         }
-        match what {
+        match entry.what {
             What::Step { engine, life } => self.step(engine, life),
             What::Orders { who, orders } => self.orders(who, &orders),
             What::Withdraw { who } => self.withdraw(who),

@@ -146,6 +146,7 @@ impl World {
             self.note(self.request_of(&claim), || {
                 format!("{who:?} ends {}: {event:?}", claim.request)
             });
+            self.oracles.claims.read(who, &claim, &event);
             self.look_at_waiting(who, &claim);
             self.look_at_end(who, &claim);
             let agent = self.agent_mut(who).and_then(|agent| agent.fetching.remove(&claim));
@@ -173,6 +174,7 @@ impl World {
                     self.input(who, Input::Lease(lease));
                 }
                 Order::Fetch(mut fetch) => {
+                    self.oracles.claims.ordered(who, &fetch);
                     if self.is_planted(Planted::ClaimEach) {
                         fetch.shared = Some(fetch.claim.request.clone());
                     }

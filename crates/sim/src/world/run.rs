@@ -228,6 +228,11 @@ impl World {
         if orders.is_empty() {
             return;
         }
+        for order in &*orders {
+            if let Order::Abort(claim) = order {
+                self.oracles.claims.unwanted(engine, claim);
+            }
+        }
         for rank in 0..self.engines[engine].agents.len() {
             let mut after = self.between(self.terrain.step / 4, self.terrain.step);
             if self.fault(Fault::Pause, 100) {

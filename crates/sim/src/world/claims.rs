@@ -7,6 +7,9 @@ use connector::{AgentEpoch, ClaimId, Event, Fetch, LeaseId};
 
 use super::events::Who;
 
+/// The samples that each rank reads under each claim.
+type Samples = BTreeMap<(Who, ClaimId), BTreeSet<ClaimId>>;
+
 /// Of each worker of D, each rank of P and each lease: the claim that it has not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
@@ -15,8 +18,8 @@ pub(crate) struct Claims {
     /// is wanted that is read there: a sample that comes then has to have a claim of its own, also
     /// where another rank still reads.
     ended: BTreeSet<(usize, ClaimId)>,
-    /// Of each engine and lease, the samples that each rank reads under each claim.
-    samples: BTreeMap<(usize, LeaseId), BTreeMap<(Who, ClaimId), BTreeSet<ClaimId>>>,
+    /// Of each engine and lease.
+    samples: BTreeMap<(usize, LeaseId), Samples>,
     /// Samples that cannot succeed any more, though some ranks may not know.
     lost: BTreeSet<(usize, ClaimId)>,
 }

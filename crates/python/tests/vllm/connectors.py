@@ -93,7 +93,6 @@ NIXL = Connector(
         # One of its prompts has a boundary length as well.
         "lengths.hybrid.prefix-hit",
         "lengths.lfm2",
-        "lengths.qwen3next",
         "mixups",
         "late",
         "blocks",

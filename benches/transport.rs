@@ -1,6 +1,6 @@
-//! How fast the TCP provider moves scattered blocks, beside plain sockets in the same run.
+//! How fast the providers move scattered blocks, beside plain system calls in the same run.
 //!
-//! `cargo bench -p benches --bench transport` prints three tables and one latency:
+//! `cargo bench -p benches --bench transport` prints seven tables and one latency:
 //!
 //! * **W1**, 10 regions, 165 of 400 blocks of 128 KiB each, and **W3**, 64 regions, 128 of 1024
 //!   blocks of 4 KiB each, with random ids on both sides. *Plain* is a pair of threads a
@@ -8,7 +8,11 @@
 //!   no request, no header and no check: what the kernel can do. The variants take turns, so
 //!   that a busy machine slows all of them.
 //! * **W1 under TLS**, the same blocks with and without.
+//! * **W1 and W3 out of another process and out of shared memory**, beside `process_vm_readv` by
+//!   hand with one and two threads, and beside `memcpy`. The source is a process of its own.
 //! * **W4**, the time from `submit` to the completion of one block of 4 KiB, by criterion.
+//!
+//! With `-- shm` behind it, only the tables of shared memory.
 //!
 //! Targets are poisoned before every round, and all bytes are compared after the first and the
 //! last one.
@@ -17,8 +21,12 @@
 
 #[path = "transport/certificate.rs"]
 mod certificate;
+#[path = "transport/floor.rs"]
+mod floor;
 #[path = "transport/latency.rs"]
 mod latency;
+#[path = "transport/other.rs"]
+mod other;
 #[path = "transport/ours.rs"]
 mod ours;
 #[path = "transport/plain.rs"]
@@ -29,9 +37,12 @@ mod table;
 mod workload;
 
 use std::error::Error;
+use std::rc::Rc;
 
 use criterion::Criterion;
 
+use floor::Floor;
+use other::Other;
 use ours::Ours;
 use plain::Plain;
 use table::Taken;
@@ -74,12 +85,47 @@ fn encrypt(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
     table::compare(name, workload, &mut movers, rounds)
 }
 
+/// Out of another process: by hand with one and two threads, and by this crate.
+fn foreign(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
+    let other = Rc::new(Other::start(name, "foreign")?);
+    let mut movers: Vec<Box<dyn Mover>> = vec![
+        Box::new(Floor::across(workload, &other, 1)?),
+        Box::new(Floor::across(workload, &other, 2)?),
+        Box::new(Ours::shm(workload, &other, None)?),
+    ];
+    table::compare(&format!("{name} out of another process"), workload, &mut movers, rounds)
+}
+
+/// Out of memory that both processes map: by hand, and by this crate.
+fn mapped(name: &str, workload: &Workload, rounds: usize) -> Fallible<()> {
+    let other = Rc::new(Other::start(name, "mapped")?);
+    let mut movers: Vec<Box<dyn Mover>> = vec![
+        Box::new(Floor::memcpy(workload)?),
+        Box::new(Ours::shm(workload, &other, Some(1))?),
+        Box::new(Ours::shm(workload, &other, None)?),
+    ];
+    table::compare(&format!("{name} out of shared memory"), workload, &mut movers, rounds)
+}
+
 fn main() -> Fallible<()> {
+    if other::serve()? {
+        return Ok(());
+    }
     // Without `--bench` somebody only wants to know that it works, as `cargo test` does.
     let rounds = if std::env::args().any(|arg| arg == "--bench") { 15 } else { 1 };
-    compare("W1", &W1, rounds)?;
-    compare("W3", &W3, rounds)?;
-    encrypt("W1 under TLS", &W1, rounds)?;
+    let only_shm = std::env::args().any(|arg| arg == "shm");
+    if !only_shm {
+        compare("W1", &W1, rounds)?;
+        compare("W3", &W3, rounds)?;
+        encrypt("W1 under TLS", &W1, rounds)?;
+    }
+    for (name, workload) in [("W1", &W1), ("W3", &W3)] {
+        foreign(name, workload, rounds)?;
+        mapped(name, workload, rounds)?;
+    }
+    if only_shm {
+        return Ok(());
+    }
     let mut criterion = Criterion::default().configure_from_args();
     latency::bench(&mut criterion)?;
     criterion.final_summary();

@@ -1,55 +1,119 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use strided::{BlockCopy, Blocks, Pattern, Region, RegionId};
 use transport::memory::HostMemory;
 use transport::session::{Tls, Trust};
+use transport::shm::{ShmConfig, ShmEndpoint};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
-    AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
+    AgentId, BoundRegion, Card, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
     TransferId,
 };
 
+use crate::other::{Other, fill};
 use crate::table::Taken;
 use crate::workload::{Workload, word};
 use crate::{Fallible, Mover};
 
-const TOKEN: GrantToken = GrantToken(1);
-const READER: AgentId = AgentId(2);
+pub const TOKEN: GrantToken = GrantToken(1);
+pub const READER: AgentId = AgentId(2);
 
-/// Two endpoints of this crate, with one granted set of blocks.
-pub struct Ours {
-    source: TcpEndpoint,
-    reader: TcpEndpoint,
-    peer: PeerId,
-    target: Arc<HostMemory>,
-    copies: Vec<BlockCopy>,
+/// Where the blocks of a workload go.
+pub struct Target {
+    pub memory: Arc<HostMemory>,
     moves: Vec<(usize, usize)>,
     block: usize,
+}
+
+impl Target {
+    pub fn new(workload: &Workload, memory: Arc<HostMemory>) -> Self {
+        Self { memory, moves: workload.moves(), block: workload.block }
+    }
+
+    fn word(&self, byte: usize) -> Option<&AtomicU64> {
+        self.memory.words().get(byte / 8)
+    }
+
+    pub fn poison(&self) {
+        for (_, target) in &self.moves {
+            for byte in (*target..target + self.block).step_by(8) {
+                if let Some(place) = self.word(byte) {
+                    place.store(0xeeee_eeee_eeee_eeee, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    pub fn wrong_words(&self) -> usize {
+        let wrong = |&(source, target): &(usize, usize)| {
+            let right = |at: &usize| {
+                let found = self.word(target + at);
+                found.map(|place| place.load(Ordering::Relaxed)) == Some(word((source + at) / 8))
+            };
+            (0..self.block).step_by(8).filter(|at| !right(at)).count()
+        };
+        self.moves.iter().map(wrong).sum()
+    }
+}
+
+/// A reader of this crate, and the source that has granted it one set of blocks.
+pub struct Ours {
+    source: Source,
+    reader: Box<dyn Endpoint>,
+    peer: PeerId,
+    target: Target,
+    copies: Vec<BlockCopy>,
     next: u64,
     name: &'static str,
+}
+
+/// What must live while its blocks are read.
+enum Source {
+    Here(Box<dyn Endpoint>),
+    Other(Rc<Other>),
 }
 
 impl Ours {
     pub fn new(workload: &Workload, tls: Option<Arc<Tls>>) -> Fallible<Self> {
         let name = if tls.is_some() { "ours, TLS" } else { "ours" };
         let from = Arc::new(HostMemory::new(workload.pool_bytes())?);
-        let to = Arc::new(HostMemory::new(workload.pool_bytes())?);
-        for (index, place) in from.words().iter().enumerate() {
-            place.store(word(index), Ordering::Relaxed);
-        }
+        fill(from.words());
         let mut source = endpoint(AgentId(1), tls.clone())?;
-        let mut reader = endpoint(READER, tls)?;
+        let reader = endpoint(READER, tls)?;
         source.register(from, &regions(workload))?;
+        let granted = copies(workload)?.iter().map(|copy| copy.source().clone()).collect();
+        source.grant(READER, TOKEN, granted)?;
+        let card = source.card();
+        Self::reading(workload, name, Source::Here(Box::new(source)), Box::new(reader), &card)
+    }
+
+    /// Out of another process.
+    pub fn shm(workload: &Workload, other: &Rc<Other>, copiers: Option<u16>) -> Fallible<Self> {
+        let mut config = ShmConfig::new(READER, 0);
+        config.copiers = copiers.unwrap_or(config.copiers);
+        let name = if config.copiers == 1 { "ours, shm, 1 thread" } else { "ours, shm" };
+        let reader = Box::new(ShmEndpoint::bind(config)?);
+        let source = Source::Other(Rc::clone(other));
+        Self::reading(workload, name, source, reader, &other.card)
+    }
+
+    fn reading(
+        workload: &Workload,
+        name: &'static str,
+        source: Source,
+        mut reader: Box<dyn Endpoint>,
+        card: &Card,
+    ) -> Fallible<Self> {
+        let to = Arc::new(HostMemory::new(workload.pool_bytes())?);
         reader.register(Arc::clone(&to) as Arc<dyn Memory>, &regions(workload))?;
-        let copies = copies(workload)?;
-        source.grant(READER, TOKEN, copies.iter().map(|copy| copy.source().clone()).collect())?;
-        let peer = reader.connect(&source.card())?;
-        let (moves, block) = (workload.moves(), workload.block);
-        Ok(Self { source, reader, peer, target: to, copies, moves, block, next: 0, name })
+        let (peer, copies) = (reader.connect(card)?, copies(workload)?);
+        let target = Target::new(workload, to);
+        Ok(Self { source, reader, peer, target, copies, next: 0, name })
     }
 
     /// Reads all blocks, asleep until they are there.
@@ -71,9 +135,14 @@ impl Ours {
             other => Err(format!("{other:?} from {:?}", self.source.card()).into()),
         }
     }
+}
 
-    fn target_word(&self, byte: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        self.target.words().get(byte / 8)
+impl Source {
+    fn card(&self) -> Card {
+        match self {
+            Self::Here(endpoint) => endpoint.card(),
+            Self::Other(other) => other.card.clone(),
+        }
     }
 }
 
@@ -83,13 +152,7 @@ impl Mover for Ours {
     }
 
     fn poison(&mut self) {
-        for (_, target) in &self.moves {
-            for byte in (*target..target + self.block).step_by(8) {
-                if let Some(place) = self.target_word(byte) {
-                    place.store(0xeeee_eeee_eeee_eeee, Ordering::Relaxed);
-                }
-            }
-        }
+        self.target.poison();
     }
 
     fn run(&mut self) -> Fallible<Taken> {
@@ -97,14 +160,7 @@ impl Mover for Ours {
     }
 
     fn wrong_words(&self) -> usize {
-        let wrong = |&(source, target): &(usize, usize)| {
-            let right = |at: &usize| {
-                let found = self.target_word(target + at);
-                found.map(|place| place.load(Ordering::Relaxed)) == Some(word((source + at) / 8))
-            };
-            (0..self.block).step_by(8).filter(|at| !right(at)).count()
-        };
-        self.moves.iter().map(wrong).sum()
+        self.target.wrong_words()
     }
 }
 
@@ -114,7 +170,7 @@ fn endpoint(agent: AgentId, tls: Option<Arc<Tls>>) -> Fallible<TcpEndpoint> {
     Ok(TcpEndpoint::bind(TcpConfig { trust, ..TcpConfig::new(agent, 0, listen) })?)
 }
 
-fn regions(workload: &Workload) -> Vec<BoundRegion> {
+pub fn regions(workload: &Workload) -> Vec<BoundRegion> {
     let region = Region { block_stride: workload.block as u64, block_count: workload.pool };
     let bound = |id: u32| BoundRegion {
         id: RegionId(id),
@@ -124,7 +180,7 @@ fn regions(workload: &Workload) -> Vec<BoundRegion> {
     (0..workload.regions).map(bound).collect()
 }
 
-fn copies(workload: &Workload) -> Fallible<Vec<BlockCopy>> {
+pub fn copies(workload: &Workload) -> Fallible<Vec<BlockCopy>> {
     let page = Pattern::contiguous(0, workload.block as u64)?;
     let sources: Arc<[u32]> = workload.source_ids().into();
     let targets: Arc<[u32]> = workload.target_ids().into();

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use kv_layout::EngineShape;
 
 use crate::output;
-pub(crate) use network::{Allow, HostArgs, LinkArgs};
+pub(crate) use network::{Allow, HostArgs, LinkArgs, TlsArgs};
 pub(crate) use shapes::{MAX_PROCESSES, ShapeArgs};
 
 /// Far above any context, and small enough that every sum of tokens fits.
@@ -63,12 +63,20 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Play engines that hand requests over while everything goes wrong, and check every rule.
     Sim(crate::sim::SimArgs),
+    /// Measure how fast blocks are read between two processes, or two hosts, over every provider
+    /// that both have, beside what plain sockets and memory can do.
+    Bench(crate::bench::BenchArgs),
+    /// Show what this host offers and lacks for each provider, and what mends it.
+    Doctor(crate::doctor::DoctorArgs),
     /// A rank of the prefill side of `handoff` and `replay`; speaks JSON lines with its parent.
     #[command(hide = true)]
     PrefillWorker(WorkerArgs),
     /// The decode side; the same.
     #[command(hide = true)]
     DecodeWorker(WorkerArgs),
+    /// The source of `bench`; says where it listens, and serves one reader.
+    #[command(hide = true)]
+    BenchSource(crate::bench::SourceArgs),
 }
 
 /// A model and how an engine cuts its KV cache.

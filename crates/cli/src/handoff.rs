@@ -97,7 +97,7 @@ async fn prefill(arguments: &HandoffArgs, json: bool) -> Result<(), Failure> {
     if json {
         output::line(json!(served));
     } else {
-        output::title(&format!("{} · prefill {} over TCP", model.model_type, shape.words()));
+        output::title(&format!("{} · prefill {}", model.model_type, shape.words()));
         served.print();
     }
     served.check()
@@ -186,5 +186,5 @@ fn heading(shapes: &Shapes, arguments: &HandoffArgs) -> String {
         }
         Some(words) => format!("{tokens} tokens · {words}"),
     };
-    format!("{} · {how} · {} over TCP", shapes.model.model_type, shapes.processes())
+    format!("{} · {how} · {}", shapes.model.model_type, shapes.processes())
 }

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
+mod doctor;
 mod failure;
 mod handoff;
 mod model;
@@ -77,6 +79,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Plan(plan) => plan::run(plan, arguments.json),
         Command::Handoff(handoff) => in_runtime(handoff::run(handoff, arguments.json)),
         Command::Replay(replay) => in_runtime(replay::run(replay, arguments.json)),
+        Command::Bench(bench) => in_runtime(bench::run(bench, arguments.json)),
+        Command::BenchSource(source) => in_runtime(bench::run_source(source)),
+        Command::Doctor(doctor) => doctor::run(doctor, arguments.json),
         Command::Sim(sim) => sim::run(sim, arguments.json),
         Command::PrefillWorker(worker) => serve(Role::Prefill, worker),
         Command::DecodeWorker(worker) => serve(Role::Decode, worker),

@@ -10,15 +10,17 @@ mod prefill;
 mod router;
 mod shapes;
 mod side;
+mod ways;
 pub(crate) mod worker;
 
-pub(crate) use hosts::{Door, Remote, Served, serve};
+pub(crate) use hosts::{Door, Link, Remote, Served, Socket, dial, serve};
 pub(crate) use loss::FirstLoss;
-pub(crate) use messages::{Account, Figures};
+pub(crate) use messages::{Account, Figures, Told};
 pub(crate) use prefill::Prefill;
 pub(crate) use router::{Accounts, Pair};
 pub(crate) use shapes::{Shape, Shapes};
 pub(crate) use side::Common;
+pub(crate) use ways::Ways;
 
 use std::fmt;
 

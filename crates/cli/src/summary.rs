@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use crate::failure::{Code, Failure};
 use crate::output;
-use crate::pair::{Account, Accounts, Figures, Served};
+use crate::pair::{Account, Accounts, Figures, Served, Ways};
 
 /// Counts up while requests are handed over.
 pub(crate) struct Tally {
     requests: u64,
     bytes: u64,
     reading: Duration,
+    ways: Ways,
     /// Hand-off latencies in microseconds.
     latencies: Histogram<u64>,
 }
@@ -29,6 +30,8 @@ pub(crate) struct Summary {
     pub(crate) gigabytes_per_second: f64,
     pub(crate) latency_median_ms: f64,
     pub(crate) latency_p99_ms: f64,
+    /// Pairs of ranks by what moved their blocks.
+    pub(crate) ways: Ways,
     pub(crate) accounts: Accounts,
 }
 
@@ -37,13 +40,15 @@ impl Tally {
         // An hour in microseconds, to three digits.
         let latencies = Histogram::new_with_max(3_600_000_000, 3)
             .map_err(|why| Failure::new(Code::Failed, why))?;
-        Ok(Self { requests: 0, bytes: 0, reading: Duration::ZERO, latencies })
+        let (reading, ways) = (Duration::ZERO, Ways::default());
+        Ok(Self { requests: 0, bytes: 0, reading, ways, latencies })
     }
 
     pub(crate) fn add(&mut self, figures: &Figures) {
         self.requests += 1;
         self.bytes += figures.bytes;
         self.reading += figures.reading;
+        self.ways = self.ways.or(figures.ways);
         let micros = u64::try_from(figures.latency.as_micros()).unwrap_or(u64::MAX);
         self.latencies.saturating_record(micros.max(1));
     }
@@ -67,6 +72,7 @@ impl Tally {
             gigabytes_per_second: per_second(self.bytes, time) / 1e9,
             latency_median_ms: self.milliseconds(0.5),
             latency_p99_ms: self.milliseconds(0.99),
+            ways: self.ways,
             accounts,
         }
     }
@@ -89,6 +95,7 @@ impl Summary {
         let rows = [
             ("handed over", self.handed_over()),
             ("moved", output::bytes(self.bytes)),
+            ("read by", self.ways.to_string()),
             ("saved", self.saved()),
             ("rate", format!("{:.2} GB/s {rate_of}", self.gigabytes_per_second)),
             ("hand-off latency", self.latency()),

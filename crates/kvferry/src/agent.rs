@@ -1,5 +1,6 @@
 //! One agent: its state machine, its endpoint, and the task that drives both.
 
+mod choose;
 mod driver;
 mod grants;
 mod greeter;
@@ -10,7 +11,6 @@ mod part;
 mod reads;
 mod wait;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use connector::handshake::Handshake;
@@ -23,10 +23,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use transport::session::{Channel, Greeting, Hello, Role, Secret, Trust, VERSIONS};
-use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{AgentId, Endpoint};
 
-use crate::{Config, Engine, FetchError, StartError};
+use crate::{Config, Engine, FetchError, StartError, providers};
+pub use choose::Path;
 use driver::Driver;
 pub(crate) use grants::granted;
 use greeter::Greeter;
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Restored,
     /// What the machine holds.
     Counts(oneshot::Sender<Counts>),
+    /// D: how each known rank of a prefill engine is read.
+    Paths(oneshot::Sender<Vec<Path>>),
 }
 
 /// What a claim led to.
@@ -109,13 +111,9 @@ impl Agent {
         config.check()?;
         let epoch = engine.epoch.map_or_else(|| random_u64().map(EngineEpoch), Ok)?;
         let me = Peer { engine: epoch, agent: AgentEpoch(random_u64()?) };
-        let data = SocketAddr::new(config.listen.ip(), 0);
-        let mut tcp = TcpConfig::new(AgentId(me.agent.0), me.engine.0, data);
-        tcp.trust = config.trust();
-        tcp.streams = config.streams.unwrap_or(tcp.streams);
-        let mut endpoint = TcpEndpoint::bind(tcp)?;
+        let mut endpoint = providers::open(config, me)?;
         endpoint.register(Arc::clone(&engine.memory), &engine.regions)?;
-        let handshake = Arc::new(engine.handshake(me, &endpoint.card())?);
+        let handshake = Arc::new(engine.handshake(me, endpoint.cards())?);
         let worker = Worker::new(me, engine.rank, config.bounds, random()?)?;
         let (commands, inbox) = mpsc::channel(QUEUE);
         let greeter = || {
@@ -149,6 +147,13 @@ impl Agent {
         let (reply, counts) = oneshot::channel();
         self.commands.send(Command::Counts(reply)).await.ok()?;
         counts.await.ok()
+    }
+
+    /// How the agent reads from each peer; `None` once it has stopped.
+    pub(crate) async fn paths(&self) -> Option<Vec<Path>> {
+        let (reply, paths) = oneshot::channel();
+        self.commands.send(Command::Paths(reply)).await.ok()?;
+        paths.await.ok()
     }
 }
 

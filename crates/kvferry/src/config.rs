@@ -7,7 +7,7 @@ use connector::limits::MAX_BOUND;
 use connector::params::RankAddress;
 use transport::session::{Secret, Tls, Trust};
 
-use crate::{AllowList, StartError};
+use crate::{AllowList, Provider, StartError};
 
 /// How an agent works; checked once, when it starts.
 #[derive(Clone, Debug)]
@@ -34,6 +34,9 @@ pub struct Config {
     /// A read that takes longer than this is given up and its peer cut off; more than 0, a day
     /// at most.
     pub read_timeout: Duration,
+    /// What moves blocks; a decode agent refuses a prefill engine that it can reach by another
+    /// provider only.
+    pub provider: Provider,
     /// Sockets to each source; `None` lets the transport choose.
     pub streams: Option<u16>,
 }
@@ -48,6 +51,7 @@ impl Default for Config {
             allow: None,
             bounds: Bounds::default(),
             read_timeout: Duration::from_secs(30),
+            provider: Provider::Auto,
             streams: None,
         }
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{oneshot, watch};
 
-use crate::agent::{Agent, Command, Hold, Offers, Read, Remote, RemoteRank};
+use crate::agent::{Agent, Command, Hold, Offers, Path, Read, Remote, RemoteRank};
 use crate::trace::Trace;
 use crate::{Config, Engine, FetchError, StartError};
 
@@ -125,6 +125,11 @@ impl Decode {
     /// The memory is there again, at the same place, and requests are fetched again.
     pub async fn restore(&self) {
         self.agent.restore().await;
+    }
+
+    /// How each rank of a prefill engine is read that this agent has met and not lost.
+    pub async fn paths(&self) -> Vec<Path> {
+        self.agent.paths().await.unwrap_or_default()
     }
 
     /// What the agent holds now; all 0 once it has stopped.

@@ -54,11 +54,11 @@ impl Engine {
     }
 
     /// What this worker tells a peer about itself.
-    pub(crate) fn handshake(&self, me: Peer, card: &Card) -> Result<Handshake, StartError> {
-        let card = DataCard {
+    pub(crate) fn handshake(&self, me: Peer, cards: Vec<Card>) -> Result<Handshake, StartError> {
+        let card = |card: Card| DataCard {
             provider: card.provider.to_owned(),
             agent: AgentEpoch(card.agent.0),
-            address: card.address.clone(),
+            address: card.address,
         };
         Ok(Handshake {
             engine: me.engine,
@@ -69,7 +69,7 @@ impl Engine {
             revision: self.revision.clone(),
             dtype: self.dtype,
             layout: self.layout()?.clone(),
-            cards: vec![card],
+            cards: cards.into_iter().map(card).collect(),
         })
     }
 }

@@ -9,6 +9,7 @@ use kv_layout::PlanError;
 use transport::session::TlsError;
 use transport::{BindError, ConnectError, RegisterError};
 
+use crate::Provider;
 use crate::control::ControlError;
 
 /// Why an agent did not start.
@@ -185,6 +186,14 @@ pub enum FetchError {
         /// Where it says that its blocks are.
         card: std::net::SocketAddr,
     },
+    /// The wanted provider does not work between the two.
+    #[error("the prefill engine cannot be read by {wanted}: {why}")]
+    Provider {
+        /// The setting.
+        wanted: Provider,
+        /// What is in the way.
+        why: String,
+    },
     /// No provider in common.
     #[error("the prefill engine offers no transport that this side has")]
     NoProvider,
@@ -256,6 +265,7 @@ impl FetchError {
             | Self::NotAllowed { .. }
             | Self::Nowhere { .. }
             | Self::NoProvider
+            | Self::Provider { .. }
             | Self::Connect(_)
             | Self::Plan(_) => Class::Config,
         }

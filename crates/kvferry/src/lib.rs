@@ -29,10 +29,11 @@ mod engine;
 mod error;
 pub mod greet;
 mod prefill;
+mod providers;
 mod reach;
 mod trace;
 
-pub use agent::random_u64;
+pub use agent::{Path, random_u64};
 pub use allow::{AllowList, AllowListError};
 pub use config::Config;
 pub use connector::{Class, Counts, PromptDigest, PromptIdentity};
@@ -41,6 +42,7 @@ pub use driver::{Load, Part, Report, WorkerDriver};
 pub use engine::Engine;
 pub use error::{FetchError, OfferError, StartError};
 pub use prefill::{Freed, FreedLeases, FreedRequest, Prefill, PrefillRank};
+pub use providers::{Provider, ProviderError};
 pub use transport::session::{Secret, SecretError, Tls, TlsError};
 
 pub use {connector, cuda_mem, kv_layout, strided, transport};

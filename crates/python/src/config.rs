@@ -23,7 +23,7 @@ impl Config {
     #[new]
     #[pyo3(signature = (*, listen = "127.0.0.1:0", advertise = None, secret_file = None, allow = None,
         tls_cert = None, tls_key = None, tls_ca = None, lease_seconds = None,
-        read_timeout_seconds = None, streams = None))]
+        read_timeout_seconds = None, transport = "auto", streams = None))]
     #[expect(clippy::too_many_arguments, reason = "named in Python")]
     fn new(
         listen: &str,
@@ -35,6 +35,7 @@ impl Config {
         tls_ca: Option<PathBuf>,
         lease_seconds: Option<f64>,
         read_timeout_seconds: Option<f64>,
+        transport: &str,
         streams: Option<u16>,
     ) -> PyResult<Self> {
         let secret = secret_file.map(|path| Secret::from_file(&path).map(Arc::new));
@@ -66,6 +67,7 @@ impl Config {
             tls,
             bounds,
             read_timeout,
+            provider: transport.parse().map_err(kvferry::ProviderError::raised)?,
             streams,
         }))
     }

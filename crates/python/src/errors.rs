@@ -3,7 +3,7 @@
 use kvferry::connector::params::ParamsError;
 use kvferry::connector::{FinishError, RequestIdError, UnderWay};
 use kvferry::transport::session::{SecretError, TlsError};
-use kvferry::{AllowListError, Class, FetchError, OfferError, StartError};
+use kvferry::{AllowListError, Class, FetchError, OfferError, ProviderError, StartError};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -72,5 +72,5 @@ macro_rules! raised_as {
     )* };
 }
 
-raised_as!(Config: AllowListError, SecretError, TlsError);
+raised_as!(Config: AllowListError, ProviderError, SecretError, TlsError);
 raised_as!(Bug: UnderWay);

@@ -1,6 +1,7 @@
 //! Errors, one small enum per operation.
 
 use std::fmt::{self, Display};
+use std::io;
 
 use strided::RegionId;
 
@@ -43,6 +44,14 @@ pub enum RegisterError {
     Taken {
         /// The region.
         region: RegionId,
+    },
+    /// More regions than the provider can tell its readers of.
+    #[error("{regions} regions in one registration, where {most} are the most")]
+    TooMany {
+        /// How many there are.
+        regions: usize,
+        /// How many there may be.
+        most: usize,
     },
     /// Transfers or grants still use the registration.
     #[error("the registration is in use")]
@@ -227,6 +236,21 @@ impl TransferError {
             }
         }
     }
+}
+
+/// What a failed call on a socket says about the connection.
+pub(crate) fn lost(error: &io::Error) -> TransferError {
+    TransferError::Lost { why: error.to_string() }
+}
+
+/// The other side has hung up.
+pub(crate) fn hung_up() -> TransferError {
+    TransferError::Lost { why: "the peer hung up".to_owned() }
+}
+
+/// The other side said what it must not.
+pub(crate) fn broken(what: &'static str) -> TransferError {
+    TransferError::Protocol { what }
 }
 
 /// Why a grant was refused.

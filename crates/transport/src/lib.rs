@@ -5,10 +5,11 @@
 //! Everything is polled; nothing calls back.
 //!
 //! * [`tcp`] works everywhere: parallel streams, straight from and into registered memory.
+//! * [`shm`] joins processes of one host: the reader copies straight out of the source's memory.
 //! * [`Several`] joins providers of one agent.
 //! * [`loopback`] joins endpoints of one process, for tests and simulation.
 //!
-//! `unsafe` is confined to [`memory`] and the system calls of [`tcp`].
+//! `unsafe` is confined to [`memory`] and the system calls of [`tcp`] and [`shm`].
 
 #![deny(unsafe_code)]
 
@@ -19,14 +20,18 @@ mod endpoint;
 mod error;
 mod events;
 mod grants;
+mod greet;
 mod ledger;
 pub mod loopback;
 #[allow(unsafe_code)]
 pub mod memory;
+mod pieces;
+mod portion;
 mod registry;
 mod scatter;
 pub mod session;
 mod several;
+pub mod shm;
 mod sync;
 pub mod tcp;
 

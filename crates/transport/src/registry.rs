@@ -4,6 +4,7 @@ use std::sync::Arc;
 use strided::{Blocks, Range, Region, RegionId};
 
 use crate::memory::Slice;
+use crate::scatter::Ground;
 use crate::{BoundRegion, GrantError, Memory, RegisterError, Registration, SubmitErrorKind};
 
 /// A registered region with its memory; proven to lie inside it.
@@ -33,13 +34,16 @@ impl Bound {
     pub(crate) fn registration(&self) -> Registration {
         self.registration
     }
+}
 
-    pub(crate) fn block_stride(&self) -> u64 {
+impl Ground for Bound {
+    type Run<'a> = Slice<'a>;
+
+    fn block_stride(&self) -> u64 {
         self.region.block_stride
     }
 
-    /// The bytes of `range`, or `None` if the memory does not have them.
-    pub(crate) fn slice(&self, range: Range) -> Option<Slice<'_>> {
+    fn run(&self, range: Range) -> Option<Slice<'_>> {
         Slice::of(&*self.memory, self.offset.checked_add(range.offset)?, range.len)
     }
 }

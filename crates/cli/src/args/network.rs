@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use kvferry::{AllowList, AllowListError, Config, Secret, SecretError, Tls};
+use kvferry::{AllowList, AllowListError, Config, Provider, Secret, SecretError, Tls};
 
 use crate::failure::Failure;
 use crate::pair::Role;
@@ -31,6 +31,10 @@ pub(crate) struct LinkArgs {
     pub(crate) secret_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
+    /// What moves the blocks: `auto` takes the fastest that works between each two ranks, the
+    /// others insist on theirs: `tcp`, or `shm`, the memory of processes of one host
+    #[arg(long, value_name = "NAME", default_value_t = Provider::Auto)]
+    pub(crate) transport: Provider,
     /// The only networks and addresses that the decode side connects to, such as
     /// 10.0.0.0/8,192.168.7.1
     #[arg(long, value_name = "NET[,NET…]")]
@@ -102,6 +106,7 @@ impl LinkArgs {
             advertise: self.advertise.clone(),
             secret: secret.map_err(|why| unusable(&why))?.map(Arc::new),
             tls: self.tls.read()?.map(Arc::new),
+            provider: self.transport,
             allow: self.allow.as_ref().map(|allow| allow.list.clone()),
             ..Config::default()
         })

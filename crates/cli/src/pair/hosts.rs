@@ -4,6 +4,7 @@
 //! Both greet as agents do, and prove the same secret; then each says JSON, one object a line.
 //! Whoever has nothing to say shows that it runs by an empty line.
 
+mod dial;
 mod door;
 mod ear;
 mod greet;
@@ -11,7 +12,9 @@ mod link;
 mod remote;
 mod serve;
 
+pub(crate) use dial::dial;
 pub(crate) use door::Door;
+pub(crate) use link::{Link, Socket};
 pub(crate) use remote::Remote;
 pub(crate) use serve::serve;
 

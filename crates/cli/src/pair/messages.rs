@@ -8,6 +8,7 @@ use kvferry::connector::params::RankAddress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::ways::Ways;
 use crate::failure::{Code, Failure};
 
 /// To a worker.
@@ -52,7 +53,7 @@ pub(super) enum FromWorker {
 
 /// A failure as it is told to the parent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(crate) struct Told {
     message: String,
     hint: Option<String>,
     exit_code: u8,
@@ -80,6 +81,7 @@ pub(crate) struct Figures {
     pub(crate) latency: Duration,
     /// The share of it after the claim: planning, reading, commit.
     pub(crate) reading: Duration,
+    pub(crate) ways: Ways,
 }
 
 impl Figures {
@@ -89,6 +91,7 @@ impl Figures {
             bytes: self.bytes + other.bytes,
             latency: self.latency.max(other.latency),
             reading: self.reading.max(other.reading),
+            ways: self.ways.and(other.ways),
         }
     }
 }

@@ -175,7 +175,8 @@ impl Engine<'_> {
             .args(["--shape", &json(&self.shape.engine)?])
             .args(["--rank", &rank.to_string(), "--epoch", &self.epoch.to_string()])
             .args(["--pool", &self.pool.to_string(), "--seed", &seed.to_string()])
-            .args(["--listen", &listen(link.listen(), role, rank)?.to_string()]);
+            .args(["--listen", &listen(link.listen(), role, rank)?.to_string()])
+            .args(["--transport", &link.transport.to_string()]);
         if let Some(source) = &self.source {
             command.args(["--peer", &json(source)?]);
         }

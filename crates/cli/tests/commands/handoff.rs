@@ -54,15 +54,33 @@ fn the_text_for_people() {
     let said = run(folder.path(), &arguments);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     for line in [
-        "llama · 200 tokens in blocks of 16 · two processes over TCP",
+        "llama · 200 tokens in blocks of 16 · two processes",
         // 10 requests of 416 KiB.
         "moved 4.1 MiB",
+        "read by shm, out of the prefill process's memory",
         "handed over 10 requests, every byte checked",
         "left at the prefill worker 0 blocks, 0 leases, 0 claims, 0 receives",
         "left at the decode worker 0 blocks, 0 leases, 0 claims, 0 receives",
     ] {
         assert!(words(&said.stdout).any(|found| found == line), "{line}\n{}", said.stdout);
     }
+}
+
+/// By whichever way the blocks go, they are right, and the report says which it was.
+#[test]
+fn the_wanted_transport() {
+    let folder = folder();
+    for (transport, shm, tcp) in [("auto", 1, 0), ("shm", 1, 0), ("tcp", 0, 1)] {
+        let arguments =
+            ["handoff", "full.json", "--json", "--tokens", "200", "--transport", transport];
+        let report = run(folder.path(), &arguments).json();
+        assert_eq!((&report["ways"]["shm"], &report["ways"]["tcp"]), (&shm.into(), &tcp.into()));
+        nothing_left(&report);
+    }
+    let said = run(folder.path(), &["handoff", "full.json", "--transport", "pigeon"]);
+    assert_eq!(said.code, Some(2));
+    let told = "\"pigeon\" is no provider: choose `auto`, `tcp` or `shm`";
+    assert!(said.stderr.contains(told), "{}", said.stderr);
 }
 
 /// Runs against a port that was free a moment ago; again, should another have taken it.

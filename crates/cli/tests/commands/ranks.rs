@@ -183,7 +183,7 @@ fn shapes_from_files() {
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     for line in [
         "llama · 1,000 tokens · prefill 2 ranks, blocks of 64 · decode 3 ranks, blocks of 32 · 5 \
-         processes over TCP",
+         processes",
         "handed over 2 requests, every byte checked",
         "left at all prefill ranks 0 blocks, 0 leases, 0 claims, 0 receives",
         "left at all decode ranks 0 blocks, 0 leases, 0 claims, 0 receives",

@@ -47,6 +47,17 @@ fn a_hand_off_under_tls() {
     nothing_left(&run(folder.path(), &[&replay[..], &["--json"], &TLS].concat()).json());
 }
 
+/// The source is a process that is given the same files; what it is not given, it refuses.
+#[test]
+fn a_bench_under_tls() {
+    let folder = with_certificates();
+    let bench = ["bench", "--json", "--workload", "4KiBx3", "--case", "tcp", "--rounds", "1"];
+    let said = run(folder.path(), &[&bench[..], &TLS, &SECRET].concat());
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{}", said.stdout);
+    assert_eq!(said.stdout.lines().count(), 3);
+    assert_eq!(said.stdout.matches(r#""wrong":0"#).count(), 3, "{}", said.stdout);
+}
+
 /// Flags, and why nobody comes in with them.
 type Wrong = (&'static [&'static str], &'static str);
 

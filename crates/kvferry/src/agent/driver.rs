@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use transport::{AgentId, Endpoint, Event as Moved, GrantToken};
 
+use super::choose::Choice;
 use super::granted;
 use super::greeter::Meeting;
 use super::greetings::Greeted;
@@ -132,9 +133,9 @@ impl Driver {
                 self.input(Input::Withdraw);
             }
             Command::Restored => self.input(Input::Restored),
-            Command::Counts(reply) => {
-                let _ = reply.send(self.worker.counts());
-            }
+            // Whoever asked may be gone.
+            Command::Counts(reply) => drop(reply.send(self.worker.counts())),
+            Command::Paths(reply) => drop(reply.send(self.neighbours.paths())),
         }
     }
 
@@ -145,7 +146,7 @@ impl Driver {
             Admission::InPlaceOf(agent) => self.lose(agent),
             Admission::Refused => return,
         }
-        self.neighbours.add(fresh, None);
+        self.neighbours.add(fresh, None, None);
     }
 
     fn greeted(&mut self, (address, greeted): Greeted) {
@@ -168,10 +169,10 @@ impl Driver {
         let Meeting { remote, acquaintance, mut channels } = meeting;
         // Greeted twice at the same time, under two names: the channel that is in use stays.
         channels.retain(|(fresh, ..)| self.neighbours.get(fresh.peer.agent).is_none());
-        let cards = channels.iter().map(|(_, _, card)| card.as_ref());
         let mut data = Vec::new();
-        for card in cards {
-            match card.map(|card| self.endpoint.connect(card)).transpose() {
+        for (_, _, choice) in &channels {
+            let endpoint = self.endpoint.as_mut();
+            match choice.as_ref().map(|choice| choice.connect(endpoint)).transpose() {
                 Ok(peer) => data.push(peer),
                 Err(why) => {
                     let connected = data.into_iter().flatten();
@@ -180,8 +181,8 @@ impl Driver {
                 }
             }
         }
-        for ((fresh, rank, _), data) in channels.into_iter().zip(data) {
-            self.neighbours.add(fresh, data);
+        for ((fresh, rank, choice), data) in channels.into_iter().zip(data) {
+            self.neighbours.add(fresh, data, choice.as_ref().map(Choice::path));
             self.part.greetings(|greetings| greetings.greeter.met(Arc::clone(&rank)));
         }
         self.part.greetings(|greetings| greetings.known(address, remote));

@@ -14,16 +14,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use transport::session::{Role, Trust};
-use transport::{AgentId, Card};
 
+use super::choose::{Choice, Chooser};
 use super::links::Fresh;
 use super::{Command, greeting};
 use crate::control::{self, ControlError, Dialled, Opened};
 use crate::reach::Reach;
 use crate::{Config, FetchError};
-
-/// The provider that this side has.
-const TCP: &str = "tcp";
 
 /// Ranks of one engine that are greeted at a time.
 const SIDE_BY_SIDE: usize = 32;
@@ -37,6 +34,7 @@ pub(super) struct Greeter {
     commands: tokio::sync::mpsc::WeakSender<Command>,
     trust: Trust,
     reach: Arc<Reach>,
+    chooser: Arc<Chooser>,
     /// Ranks with an open channel. An agent has one to each: a second one would take its place.
     known: Arc<DashMap<AgentEpoch, Arc<RemoteRank>>>,
 }
@@ -72,8 +70,8 @@ pub(crate) struct RemoteRank {
 pub(crate) struct Meeting {
     pub(super) remote: Remote,
     pub(super) acquaintance: Acquaintance,
-    /// New channels to ranks that this one speaks to, with the data card of those that it reads.
-    pub(super) channels: Vec<(Fresh, Arc<RemoteRank>, Option<Card>)>,
+    /// New channels to ranks that this one speaks to, with the provider of those that it reads.
+    pub(super) channels: Vec<(Fresh, Arc<RemoteRank>, Option<Choice>)>,
 }
 
 /// One rank, with a channel if there was none before.
@@ -89,8 +87,10 @@ impl Greeter {
         layouts: Arc<[CacheLayout]>,
         commands: tokio::sync::mpsc::WeakSender<Command>,
     ) -> Self {
-        let (trust, reach) = (config.trust(), Reach::new(config).into());
-        Self { handshake, layouts, commands, trust, reach, known: Arc::default() }
+        let (trust, reach) = (config.trust(), Arc::new(Reach::new(config)));
+        let me = Peer { engine: handshake.engine, agent: handshake.agent };
+        let chooser = Chooser::new(config, me, Arc::clone(&reach)).into();
+        Self { handshake, layouts, commands, trust, reach, chooser, known: Arc::default() }
     }
 
     /// The channel to a rank is open from now on.
@@ -122,17 +122,18 @@ impl Greeter {
             acquaintance.sources.insert(rank.peer.agent, readers.clone());
             if let Some(opened) = channel {
                 // Whoever only tells a rank that it may free never reads it.
-                let card = if readers.is_empty() { None } else { Some(self.card(&opened)?) };
+                let choice = match readers.is_empty() {
+                    true => None,
+                    false => Some(self.chooser.choose(&opened.theirs, opened.at).await?),
+                };
                 let commands = self.commands.upgrade().ok_or(FetchError::Stopped)?;
-                channels.push((Fresh::new(*opened, commands), rank, card));
+                channels.push((Fresh::new(*opened, commands), rank, choice));
             }
         }
         tracing::info!(
             peer = %address.first,
             ranks = ranks.len(),
             channels = channels.len(),
-            provider = TCP,
-            reason = "the only provider of this build",
             "prefill engine greeted"
         );
         Ok(Meeting { remote: Remote { ranks, planner }, acquaintance, channels })
@@ -213,18 +214,6 @@ impl Greeter {
             }
         }
         if targets.is_empty() { Err(refused) } else { Ok(targets) }
-    }
-
-    /// Where the blocks of a peer are, if this side may go there.
-    fn card(&self, opened: &Opened) -> Result<Card, FetchError> {
-        let card = opened.theirs.cards.iter().find(|card| card.provider == TCP);
-        let card = card.ok_or(FetchError::NoProvider)?;
-        let address = match card.address.parse() {
-            Ok(address) => self.reach.data(address, opened.at)?.to_string(),
-            // The provider says what is wrong with it.
-            Err(_) => card.address.clone(),
-        };
-        Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
     }
 }
 

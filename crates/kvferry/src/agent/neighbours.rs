@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use connector::AgentEpoch;
 use transport::PeerId;
 
-use super::{Fresh, Link};
+use super::{Fresh, Link, Path};
 
 /// Control channels that one agent has open at a time.
 const MAX_NEIGHBOURS: usize = 4096;
@@ -17,6 +17,8 @@ pub(super) struct Neighbour {
     pub(super) link: Link,
     /// D: its data endpoint.
     pub(super) data: Option<PeerId>,
+    /// D: how it is read.
+    path: Option<Path>,
 }
 
 /// What to do with a channel that a decode agent has begun to use.
@@ -52,9 +54,13 @@ impl Neighbours {
         }
     }
 
-    pub(super) fn add(&mut self, fresh: Fresh, data: Option<PeerId>) {
+    pub(super) fn add(&mut self, fresh: Fresh, data: Option<PeerId>, path: Option<Path>) {
         let agent = fresh.peer.agent;
-        self.0.insert(agent, Neighbour { link: fresh.start(), data });
+        self.0.insert(agent, Neighbour { link: fresh.start(), data, path });
+    }
+
+    pub(super) fn paths(&self) -> Vec<Path> {
+        self.0.values().filter_map(|near| near.path.clone()).collect()
     }
 
     pub(super) fn remove(&mut self, agent: AgentEpoch) -> Option<Neighbour> {

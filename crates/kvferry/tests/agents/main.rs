@@ -11,6 +11,7 @@ mod handoff;
 mod led;
 mod loss;
 mod namespaces;
+mod providers;
 mod ranks;
 mod refused;
 mod secret;

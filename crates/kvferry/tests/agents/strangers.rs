@@ -40,7 +40,8 @@ impl Server {
         let secret = self.config.secret.clone();
         let ours = handshake(&describe(&self.p.engine));
         let theirs = Stranger::connect(self.control()).await.known(&ours, secret).await;
-        theirs.cards[0].address.parse().unwrap()
+        let tcp = theirs.cards.iter().find(|card| card.provider == "tcp");
+        tcp.unwrap().address.parse().unwrap()
     }
 
     /// The number of a request that is none yet.

@@ -24,7 +24,7 @@ fn read(write: impl FnOnce(&Path)) -> Option<Arc<Tls>> {
 }
 
 /// These settings with what an authority of their own certifies, as most of them write it.
-fn certified(config: Config) -> Config {
+pub fn certified(config: Config) -> Config {
     let both_ends = vec![ServerAuth, ClientAuth];
     let usual = |params: &mut CertificateParams| params.extended_key_usages = both_ends;
     Config { tls: read(|at| Authority::new().issue(at, &HERE, usual)), ..config }

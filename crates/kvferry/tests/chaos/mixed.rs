@@ -5,14 +5,27 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 use crate::form::{Form, report};
 use crate::garbage::Flood;
-use crate::spec::{Part, short};
+use crate::spec::{Part, Spec, short};
 use crate::world::{TOLD, World};
+use kvferry::Provider;
 
 #[test]
 fn faults_from_a_seed() {
+    mixed("mixed", Provider::Tcp);
+}
+
+/// A reader that copies by itself sees a dead source, or one that stands still, on its own.
+#[test]
+fn faults_from_a_seed_while_memory_is_shared() {
+    mixed("mixed, shared memory", Provider::Shm);
+}
+
+fn mixed(scenario: &str, provider: Provider) {
     let form = Form::of_environment();
-    let mut dice = Dice::new(form.seed, "mixed");
-    let (mut world, start) = World::start(short(), form.mixed() + Duration::from_secs(180));
+    let mut dice = Dice::new(form.seed, scenario);
+    let specs = [Part::Prefill, Part::Decode];
+    let specs = specs.map(|part| Spec { provider, ..Spec::new(part, short()) });
+    let (mut world, start) = World::of(specs, form.mixed() + Duration::from_secs(180));
     let end = Instant::now() + form.mixed();
     world.fickle = true;
     while Instant::now() < end {
@@ -26,7 +39,7 @@ fn faults_from_a_seed() {
     }
     world.linger = 0;
     world.ends_as_it_began(start);
-    report("mixed", format!("seed {}, {:?}: {}", form.seed, form.mixed(), world.judge.tally));
+    report(scenario, format!("seed {}, {:?}: {}", form.seed, form.mixed(), world.judge.tally));
 }
 
 fn fault(world: &mut World, dice: &mut Dice, still: u64) {

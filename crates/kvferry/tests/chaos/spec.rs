@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvferry::connector::{Bounds, Rank};
 use kvferry::kv_layout::{DType, Kind, Layer, Model, PageOrder};
-use kvferry::{Config, Engine, PromptDigest, PromptIdentity, Secret};
+use kvferry::{Config, Engine, PromptDigest, PromptIdentity, Provider, Secret};
 use serde_json::{Value, json};
 
 /// The variable that makes a child of this program.
@@ -30,6 +30,8 @@ pub struct Spec {
     pub bounds: Bounds,
     /// The network namespace to live in; beyond loopback, there is a secret.
     pub space: Option<PathBuf>,
+    /// What moves the blocks.
+    pub provider: Provider,
     /// A prefill engine that offers the bytes of another request, for a look at the judge.
     pub cheats: bool,
 }
@@ -51,7 +53,14 @@ pub fn patient() -> Bounds {
 
 impl Spec {
     pub fn new(part: Part, bounds: Bounds) -> Self {
-        Self { part, listen: (Ipv4Addr::LOCALHOST, 0).into(), bounds, space: None, cheats: false }
+        Self {
+            part,
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            bounds,
+            space: None,
+            provider: Provider::Tcp,
+            cheats: false,
+        }
     }
 
     pub fn to_json(&self) -> Value {
@@ -63,6 +72,7 @@ impl Spec {
             "renew_every": millis(self.bounds.renew_every),
             "claim_life": millis(self.bounds.claim_life),
             "space": self.space,
+            "provider": self.provider.to_string(),
             "cheats": self.cheats,
         })
     }
@@ -80,6 +90,7 @@ impl Spec {
                 ..Bounds::default()
             },
             space: json["space"].as_str().map(PathBuf::from),
+            provider: json["provider"].as_str().unwrap().parse().unwrap(),
             cheats: json["cheats"].as_bool().unwrap(),
         }
     }
@@ -90,6 +101,7 @@ impl Spec {
             listen: self.listen,
             secret: self.space.is_some().then(proof),
             bounds: self.bounds,
+            provider: self.provider,
             ..Config::default()
         }
     }

@@ -46,6 +46,7 @@ class Config:
         tls_ca: str | None = None,
         lease_seconds: float | None = None,
         read_timeout_seconds: float | None = None,
+        transport: str = "auto",
         streams: int | None = None,
     ) -> None: ...
 

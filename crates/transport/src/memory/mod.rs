@@ -1,11 +1,14 @@
 //! Memory that movers read and write behind the compiler's back.
 
 mod host;
+mod shared;
 mod slice;
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 pub use host::{HostMemory, MemoryError, PageSize};
+pub use shared::SharedMemory;
 pub(crate) use slice::Slice;
 
 /// Bytes that an endpoint may read and write while others hold the same memory.
@@ -21,7 +24,8 @@ pub(crate) use slice::Slice;
 /// `AtomicU8` at the ends of the pieces that come and go at once. So whoever looks, be it through
 /// atomics, looks with these sizes or not before the transfer has completed; of two loopback
 /// transfers at a time that share bytes, both are aligned or neither is; and what a transfer
-/// under TLS writes is shared with no other at that time.
+/// under TLS writes is shared with no other at that time. `shm` copies as the kernel does: by
+/// system calls, and by machine instructions that the compiler knows nothing about.
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
@@ -32,5 +36,11 @@ pub unsafe trait Memory: Send + Sync {
     /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The file of this memory, if other processes may map it: its first byte is the first of
+    /// the memory, it is at least as long, and sealed so that it stays so.
+    fn shared(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }

@@ -2,10 +2,10 @@
 //! portion are followed by their bytes.
 
 /// Bytes of a frame.
-pub(super) const FRAME_LEN: usize = 24;
+pub(crate) const FRAME_LEN: usize = 24;
 
 /// The bytes of a frame.
-pub(super) type Frame = [u8; FRAME_LEN];
+pub(crate) type Frame = [u8; FRAME_LEN];
 
 /// What a reader says, on stream 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ const PING: u32 = 3;
 const PORTION: u32 = 4;
 const END: u32 = 5;
 
-fn pack(kind: u32, small: u32, transfer: u64, large: u64) -> Frame {
+pub(crate) fn pack(kind: u32, small: u32, transfer: u64, large: u64) -> Frame {
     let mut frame = [0; FRAME_LEN];
     frame[..4].copy_from_slice(&kind.to_le_bytes());
     frame[4..8].copy_from_slice(&small.to_le_bytes());
@@ -55,7 +55,7 @@ fn pack(kind: u32, small: u32, transfer: u64, large: u64) -> Frame {
     frame
 }
 
-fn unpack(frame: &Frame) -> (u32, u32, u64, u64) {
+pub(crate) fn unpack(frame: &Frame) -> (u32, u32, u64, u64) {
     let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]));
     let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]));
     (u32_at(0), u32_at(4), u64_at(8), u64_at(16))

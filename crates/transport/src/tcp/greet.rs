@@ -5,21 +5,11 @@ use rustls::Connection;
 
 use super::seal::Seal;
 use super::stream::Stream;
-use crate::session::{Greeting, GreetingError, HELLO_LEN, Known, Step};
+pub(super) use crate::greet::GreetError;
+use crate::greet::{self, Line, meant};
+use crate::session::{Greeting, Known};
 
-/// Why a socket did not get to know its peer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum GreetError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Greeting(#[from] GreetingError),
-    #[error("the other side is not what it should be: {0}")]
-    Unexpected(&'static str),
-}
-
-/// Gets to know the peer before `deadline`, however slowly its bytes drip in, inside a TLS
-/// session if one is to be begun.
+/// Gets to know the peer before `deadline`, inside a TLS session if one is to be begun.
 pub(super) fn greet(
     stream: &Stream,
     tls: Option<Result<Connection, rustls::Error>>,
@@ -32,52 +22,24 @@ pub(super) fn greet(
         let seal = seal.map_err(|why| meant(&greeting, why, &[]))?;
         greeting = greeting.inside(stream.sealed(seal).binding()?);
     }
-    let (mut bytes, mut writer) = ([0; HELLO_LEN], stream);
-    loop {
-        match greeting.step()? {
-            // A fresh socket has room for these few bytes.
-            Step::Say(word) => {
-                if let Err(why) = writer.write_all(&word) {
-                    // Whoever does not want to hear it may have said why.
-                    let why = hear(stream, &mut bytes, deadline).err().unwrap_or(why);
-                    return Err(meant(&greeting, why, &bytes));
-                }
-            }
-            Step::Hear(len) => {
-                let heard = &mut bytes[..len];
-                let hearing = hear(stream, heard, deadline);
-                hearing.map_err(|why| meant(&greeting, why, heard))?;
-                greeting.hear(heard)?;
-            }
-            Step::Known(known) => {
-                stream.socket().set_read_timeout(None)?;
-                return Ok(*known);
-            }
-        }
-    }
+    let known = greet::greet(stream, greeting, deadline)?;
+    stream.socket().set_read_timeout(None)?;
+    Ok(known)
 }
 
-fn meant(greeting: &Greeting, why: io::Error, heard: &[u8]) -> GreetError {
-    match greeting.broken_off(&why, heard) {
-        Some(meant) => meant.into(),
-        None => why.into(),
+impl Line for Stream {
+    fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut stream = self;
+        stream.write_all(bytes)
     }
-}
 
-fn hear(mut stream: &Stream, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
-    let mut have = 0;
-    while have < bytes.len() {
+    fn hear(&self, bytes: &mut [u8], deadline: Instant) -> io::Result<usize> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.socket().set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes[have..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => have += len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        self.socket().set_read_timeout(Some(left))?;
+        let mut stream = self;
+        stream.read(bytes)
     }
-    Ok(())
 }

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::stream::Stream;
 use crate::TransferError;
+pub(super) use crate::error::{broken, hung_up, lost};
 use crate::sync::lock;
 
 /// The sockets of one connection, which live and die together.
@@ -58,19 +59,4 @@ impl Link {
     pub(super) fn down(&self) -> Option<TransferError> {
         lock(&self.state).down.clone()
     }
-}
-
-/// What a failed call on a socket says about the connection.
-pub(super) fn lost(error: &std::io::Error) -> TransferError {
-    TransferError::Lost { why: error.to_string() }
-}
-
-/// The other side has hung up.
-pub(super) fn hung_up() -> TransferError {
-    TransferError::Lost { why: "the peer hung up".to_owned() }
-}
-
-/// The other side said what it must not.
-pub(super) fn broken(what: &'static str) -> TransferError {
-    TransferError::Protocol { what }
 }

@@ -17,14 +17,14 @@ mod config;
 mod dial;
 mod door;
 mod endpoint;
-mod frame;
+pub(crate) mod frame;
 mod greet;
 mod incoming;
 mod link;
 mod outbox;
 mod peer;
 mod queue;
-mod request;
+pub(crate) mod request;
 mod seal;
 mod serve;
 mod stream;
@@ -33,20 +33,17 @@ mod wire;
 
 pub use config::TcpConfig;
 pub use endpoint::TcpEndpoint;
-
-/// Bytes of a portion: the unit of fairness between transfers and of work between streams.
-/// Both sides count in it, so it belongs to the protocol.
-const PORTION: u32 = 2 << 20;
+pub use wire::LowWater;
 
 /// Transfers that a reader may have open at one source.
-const MAX_OPEN_REQUESTS: usize = 4096;
+pub(crate) const MAX_OPEN_REQUESTS: usize = 4096;
 
 /// Bytes of one request. `connector::limits::MAX_LEASE_BLOCKS` is chosen so that a read of all
 /// blocks of the largest lease fits.
-const MAX_REQUEST_BYTES: usize = 8 << 20;
+pub(crate) const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// Bytes of all requests that a reader may have open at one source.
-const MAX_OPEN_REQUEST_BYTES: usize = 4 * MAX_REQUEST_BYTES;
+pub(crate) const MAX_OPEN_REQUEST_BYTES: usize = 4 * MAX_REQUEST_BYTES;
 
 /// Streams of one connection.
 const MAX_STREAMS: u16 = 16;

@@ -16,7 +16,7 @@ use strided::{Blocks, Dim, MAX_DIMS, Pattern, RegionId};
 use super::MAX_REQUEST_BYTES;
 
 /// The bytes of a request, or `None` if they are more than a source takes.
-pub(super) fn encode<'a>(blocks: impl Iterator<Item = &'a Blocks> + Clone) -> Option<Vec<u8>> {
+pub(crate) fn encode<'a>(blocks: impl Iterator<Item = &'a Blocks> + Clone) -> Option<Vec<u8>> {
     let mut lists: Vec<&Arc<[u32]>> = Vec::new();
     let mut known: HashMap<*const u32, usize> = HashMap::new();
     for blocks in blocks.clone() {
@@ -63,7 +63,7 @@ fn put_blocks(bytes: &mut Vec<u8>, blocks: &Blocks, list: usize) -> Option<()> {
 }
 
 /// Reads a request; `None` if it is not one. Nothing is allocated for more than was sent.
-pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Blocks>> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Blocks>> {
     let mut rest = Rest(bytes);
     let count = rest.count(4)?;
     let lists: Vec<Arc<[u32]>> = (0..count).map(|_| rest.ids()).collect::<Option<_>>()?;

@@ -28,6 +28,12 @@ macro_rules! every_provider {
                 super::$name(&super::Net::Several(net, super::First::Tcp));
             })*
         }
+        mod shm_foreign {
+            $(#[test] fn $name() { super::$name(&super::Net::Foreign); })*
+        }
+        mod shm_mapped {
+            $(#[test] fn $name() { super::$name(&super::Net::Mapped); })*
+        }
         mod tls {
             $(#[test] fn $name() {
                 super::$name(&super::Net::Tls(super::tls(&super::Authority::new())));

@@ -1,10 +1,11 @@
 //! Memory of this process.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use transport::Memory;
-use transport::memory::{HostMemory, MemoryError, PageSize};
+use transport::memory::{HostMemory, MemoryError, PageSize, SharedMemory};
 
 #[test]
 fn memory_is_zeroed_rounded_up_and_shared_as_words() {
@@ -26,4 +27,22 @@ fn absurd_lengths_are_refused() {
     }
     let beyond = HostMemory::new(1 << 60).unwrap_err();
     assert!(matches!(beyond, MemoryError::Map { .. }));
+}
+
+#[test]
+fn shared_memory_has_a_file_that_stays_as_long() {
+    for pages in [PageSize::Default, PageSize::Huge] {
+        let memory = SharedMemory::with_pages(4097, pages).unwrap();
+        assert!(memory.len() >= 8192 && memory.words().len() == memory.len() / 8);
+        assert!(memory.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        memory.words()[1023].store(7, Ordering::Relaxed);
+        let file = File::from(memory.shared().unwrap().try_clone_to_owned().unwrap());
+        assert_eq!(file.metadata().unwrap().len(), memory.len() as u64);
+        assert!(file.set_len(0).is_err());
+        assert!(file.set_len(1 << 30).is_err());
+    }
+    for len in [0, usize::MAX] {
+        assert_eq!(SharedMemory::new(len).unwrap_err(), MemoryError::Length { len });
+    }
+    assert!(HostMemory::new(1).unwrap().shared().is_none());
 }

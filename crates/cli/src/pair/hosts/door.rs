@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvferry::transport::session::Trust;
 use kvferry::{Config, Secret, StartError, Tls};
+use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::super::Role;
 use super::super::errors::from_start_error;
 use super::link::Socket;
 use super::{Ask, GREETING, greet};
@@ -18,6 +19,9 @@ use crate::failure::Failure;
 
 /// Those who have not said yet what they want; for one more the oldest is turned away.
 const MAX_STRANGERS: usize = 64;
+
+/// Takes what a caller wants from its first word.
+type Begin<W, T> = fn(W) -> Result<T, Failure>;
 
 pub(crate) struct Door {
     listener: TcpListener,
@@ -56,6 +60,22 @@ impl Door {
 
     /// Waits for the first that is a decode side; nobody is let in after it.
     pub(crate) async fn first(self) -> Caller {
+        let (socket, tokens) = self.first_to_say(PREFILL_CALLER, begun).await;
+        Caller { socket, tokens }
+    }
+
+    /// Waits for the first whose first word `begin` takes, which failures then call `peer`; nobody
+    /// is let in after it.
+    pub(crate) async fn first_to_say<W, T>(
+        self,
+        peer: &'static str,
+        begin: Begin<W, T>,
+    ) -> (Socket, T)
+    where
+        W: DeserializeOwned + 'static,
+        T: Send + 'static,
+    {
+        let trust = Trust { secret: self.secret, tls: self.tls };
         let mut greetings = JoinSet::new();
         let mut strangers = VecDeque::new();
         loop {
@@ -69,7 +89,7 @@ impl Door {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, from)) => {
                         make_room(&mut strangers);
-                        let greeting = introduced(stream, from, self.secret.clone(), self.tls.clone());
+                        let greeting = introduced(stream, from, trust.clone(), (peer, begin));
                         strangers.push_back(greetings.spawn(greeting));
                     }
                     Err(why) => {
@@ -83,6 +103,16 @@ impl Door {
     }
 }
 
+/// What failures call whoever reads from a prefill side.
+const PREFILL_CALLER: &str = "decode";
+
+fn begun(word: Ask) -> Result<u64, Failure> {
+    match word {
+        Ask::Begin { tokens } => Ok(tokens),
+        other => Err(Failure::input(format!("it began with {other:?}"))),
+    }
+}
+
 /// Whoever is silent loses its place to those who speak.
 fn make_room(strangers: &mut VecDeque<AbortHandle>) {
     strangers.retain(|stranger| !stranger.is_finished());
@@ -93,13 +123,13 @@ fn make_room(strangers: &mut VecDeque<AbortHandle>) {
     }
 }
 
-async fn introduced(
+async fn introduced<W: DeserializeOwned, T>(
     stream: TcpStream,
     from: SocketAddr,
-    secret: Option<Arc<Secret>>,
-    tls: Option<Arc<Tls>>,
-) -> Option<Caller> {
-    match timeout(GREETING, introduce(stream, secret, tls.as_deref())).await {
+    trust: Trust,
+    wanted: (&'static str, Begin<W, T>),
+) -> Option<(Socket, T)> {
+    match timeout(GREETING, introduce(stream, trust, wanted)).await {
         Ok(Ok(caller)) => Some(caller),
         Ok(Err(why)) => {
             tracing::warn!(%from, why = %why.message, "a stranger was turned away");
@@ -112,17 +142,14 @@ async fn introduced(
     }
 }
 
-async fn introduce(
+async fn introduce<W: DeserializeOwned, T>(
     stream: TcpStream,
-    secret: Option<Arc<Secret>>,
-    tls: Option<&Tls>,
-) -> Result<Caller, Failure> {
-    let odd = |why: &dyn std::fmt::Display| Failure::input(why);
-    stream.set_nodelay(true).map_err(|why| odd(&why))?;
-    let stream = greet::listener(stream, secret, tls).await?;
-    let mut socket = Socket::new(stream, Role::Decode);
-    match socket.ear.word().await? {
-        Ask::Begin { tokens } => Ok(Caller { socket, tokens }),
-        other => Err(odd(&format!("it began with {other:?}"))),
-    }
+    trust: Trust,
+    (peer, begin): (&'static str, Begin<W, T>),
+) -> Result<(Socket, T), Failure> {
+    stream.set_nodelay(true).map_err(Failure::input)?;
+    let stream = greet::listener(stream, trust.secret, trust.tls.as_deref()).await?;
+    let mut socket = Socket::new(stream, peer);
+    let word = begin(socket.ear.word().await?)?;
+    Ok((socket, word))
 }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::time::timeout;
 
-use super::super::Role;
 use super::super::child::SILENCE;
 use super::super::messages::Told;
 use crate::failure::{Code, Failure};
@@ -32,11 +31,11 @@ pub(super) enum Line<W> {
 pub(super) struct Ear {
     read: BufReader<Reading>,
     /// Who is at the other end.
-    pub(super) peer: Role,
+    pub(super) peer: &'static str,
 }
 
 impl Ear {
-    pub(super) fn new(read: Reading, peer: Role) -> Self {
+    pub(super) fn new(read: Reading, peer: &'static str) -> Self {
         Self { read: BufReader::new(read), peer }
     }
 

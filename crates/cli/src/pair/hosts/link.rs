@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::super::Role;
 use super::super::child::SILENCE;
 use super::super::errors::failed;
 use super::super::loss::FirstLoss;
@@ -30,14 +29,14 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const UNHEARD: usize = 8;
 
 /// A socket whose first words have been said.
-pub(super) struct Socket {
+pub(crate) struct Socket {
     pub(super) ear: Ear,
     write: Writing,
 }
 
 /// Says words of one kind and hears those of another.
-pub(super) struct Link<Out, In> {
-    peer: Role,
+pub(crate) struct Link<Out, In> {
+    peer: &'static str,
     lines: mpsc::UnboundedSender<Vec<u8>>,
     heard: mpsc::Receiver<Result<In, Failure>>,
     writing: JoinHandle<()>,
@@ -45,8 +44,8 @@ pub(super) struct Link<Out, In> {
 }
 
 impl Socket {
-    /// `peer` is at the other end.
-    pub(super) fn new(stream: Stream, peer: Role) -> Self {
+    /// `peer` is at the other end, as failures call it.
+    pub(crate) fn new(stream: Stream, peer: &'static str) -> Self {
         let (read, write) = stream.into_split();
         Self { ear: Ear::new(read, peer), write }
     }
@@ -54,7 +53,7 @@ impl Socket {
 
 impl<Out: Serialize, In: DeserializeOwned + Send + 'static> Link<Out, In> {
     /// Speaks and listens from now on. The end of the other side is a loss.
-    pub(super) fn open(socket: Socket, first_loss: &FirstLoss) -> Self {
+    pub(crate) fn open(socket: Socket, first_loss: &FirstLoss) -> Self {
         let (lines, outbox) = mpsc::unbounded_channel();
         let (inbox, heard) = mpsc::channel(UNHEARD);
         let peer = socket.ear.peer;
@@ -64,12 +63,12 @@ impl<Out: Serialize, In: DeserializeOwned + Send + 'static> Link<Out, In> {
     }
 
     /// What is not heard shows in the other side's silence.
-    pub(super) fn say(&self, word: Out) -> Result<(), Failure> {
+    pub(crate) fn say(&self, word: Out) -> Result<(), Failure> {
         self.line(&Line::Word(word))
     }
 
     /// The next word.
-    pub(super) async fn next(&mut self) -> Result<In, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<In, Failure> {
         let word = timeout(PATIENCE, self.heard.recv()).await;
         let patience = PATIENCE.as_secs();
         let lost = |why: String| Failure::new(Code::Peer, format!("the {} host {why}", self.peer));
@@ -78,7 +77,7 @@ impl<Out: Serialize, In: DeserializeOwned + Send + 'static> Link<Out, In> {
     }
 
     /// Says why there is nothing more to say, and gives it back.
-    pub(super) async fn fail(self, failure: Failure) -> Failure {
+    pub(crate) async fn fail(self, failure: Failure) -> Failure {
         // The other side sees at least that this one is gone.
         let _ = self.line(&Line::Failed(failure.clone().into()));
         self.close().await;
@@ -86,7 +85,7 @@ impl<Out: Serialize, In: DeserializeOwned + Send + 'static> Link<Out, In> {
     }
 
     /// Waits until the other side has heard all, and goes as well.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         let Self { lines, mut heard, writing, .. } = self;
         drop(lines);
         let goodbye = async {

@@ -5,7 +5,6 @@ use kvferry::{Config, Secret};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::Role;
 use super::door::Caller;
 use super::link::Socket;
 use super::*;
@@ -15,7 +14,7 @@ use crate::failure::{Code, Failure};
 async fn heard(bytes: &[u8]) -> Result<Ask, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let mut there = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let mut socket = Socket::new(Stream::Plain(listener.accept().await.unwrap().0), Role::Decode);
+    let mut socket = Socket::new(Stream::Plain(listener.accept().await.unwrap().0), "decode");
     let say = async {
         // Whoever has heard enough does not hear it all.
         let _ = there.write_all(bytes).await;

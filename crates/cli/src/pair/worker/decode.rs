@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::errors::{from_fetch_error, from_start_error};
 use super::super::messages::{Figures, FromWorker, ToWorker};
+use super::super::ways::Ways;
 use super::super::{prompt, resume_at};
 use super::Words;
 use super::blocks::{Blocks, Permit, Turn, filled, granted};
@@ -164,7 +165,8 @@ impl Work {
             });
         moved.map_err(|fault| wrong(number, &fault))?;
         self.inspect(request, tables).await?;
-        Ok(Figures { bytes, latency: claiming + reading, reading })
+        let ways = Ways::of(&self.decode.paths().await);
+        Ok(Figures { bytes, latency: claiming + reading, reading, ways })
     }
 
     async fn inspect(&self, request: Request, tables: &Arc<[BlockTable]>) -> Result<(), Failure> {

@@ -28,16 +28,25 @@ pub fn worker_of(parent: u32) -> u32 {
 /// The worker of a rank that this process has started.
 pub fn rank_of(parent: u32, side: &str, rank: u32) -> u32 {
     wait("a worker", || {
-        let ids = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let is_rank = |arguments: &[String]| {
             let given = arguments.iter().skip_while(|argument| *argument != "--rank").nth(1);
             arguments.get(1).is_some_and(|role| *role == format!("{side}-worker"))
                 && given.is_some_and(|given| *given == rank.to_string())
         };
-        ids.into_iter().find(|&id| parent_of(id) == Some(parent) && is_rank(&arguments(id)))
+        ids().find(|&id| parent_of(id) == Some(parent) && is_rank(&arguments(id)))
     })
+}
+
+/// The process that `parent` has started with this first word.
+pub fn child_of(parent: u32, word: &str) -> Option<u32> {
+    let is_it = |id: u32| arguments(id).get(1).is_some_and(|first| first == word);
+    ids().find(|&id| parent_of(id) == Some(parent) && is_it(id))
+}
+
+/// Of all processes.
+fn ids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The fourth field of its `stat`, of which the second may contain anything but ends with the

@@ -34,6 +34,8 @@ class Options:
     """How long blocks are kept that nobody has claimed."""
     read_timeout_seconds: float | None = None
     """A read that takes longer is given up."""
+    transport: str = "auto"
+    """What moves blocks: `auto`, or `shm` or `tcp` to insist on one."""
     streams: int | None = None
     """Sockets to each peer."""
     model: str | None = None
@@ -88,5 +90,6 @@ class Options:
             tls_ca=self.tls_ca,
             lease_seconds=self.lease_seconds,
             read_timeout_seconds=self.read_timeout_seconds,
+            transport=self.transport,
             streams=self.streams,
         )

@@ -1,17 +1,19 @@
 //! What the tests of all providers share.
 pub mod raw;
+pub mod unix;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::certs::{Authority, HERE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strided::{BlockCopy, Blocks, Dim, Pattern, Region, RegionId};
 use transport::loopback::LoopbackNet;
-use transport::memory::HostMemory;
+use transport::memory::{HostMemory, SharedMemory};
 use transport::session::{Tls, Trust};
+use transport::shm::{ShmConfig, ShmEndpoint};
 use transport::tcp::{TcpConfig, TcpEndpoint};
 use transport::{
     AgentId, BoundRegion, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Several, Transfer,
@@ -30,6 +32,10 @@ pub enum Net {
     Tls(Arc<Tls>),
     /// Loopback and TCP, joined; peers meet by that which comes first.
     Several(LoopbackNet, First),
+    /// One process's memory is read by the other.
+    Foreign,
+    /// Both map the same memory.
+    Mapped,
 }
 
 pub enum First {
@@ -56,6 +62,18 @@ impl Net {
                 };
                 Box::new(Several::new(endpoints).unwrap())
             }
+            Self::Foreign | Self::Mapped => {
+                let config = ShmConfig { max_in_flight, ..ShmConfig::new(agent, 1) };
+                Box::new(ShmEndpoint::bind(config).unwrap())
+            }
+        }
+    }
+
+    /// The pool of a source, in the memory that belongs to this place.
+    fn pool(&self, pool: Pool) -> Pool {
+        match self {
+            Self::Mapped => Pool::shared(pool.region),
+            _ => pool,
         }
     }
 
@@ -81,9 +99,26 @@ pub fn config(agent: AgentId) -> TcpConfig {
     TcpConfig::new(agent, 1, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
+/// Memory that a test looks at.
+pub trait Words: Memory {
+    fn words(&self) -> &[AtomicU64];
+}
+
+impl Words for HostMemory {
+    fn words(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
+impl Words for SharedMemory {
+    fn words(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
 /// Registered memory of one region.
 pub struct Pool {
-    pub memory: Arc<HostMemory>,
+    pub memory: Arc<dyn Words>,
     pub region: Region,
 }
 
@@ -92,6 +127,11 @@ impl Pool {
         let region = Region { block_stride, block_count };
         let len = usize::try_from(region.bytes().unwrap()).unwrap();
         Self { memory: Arc::new(HostMemory::new(len).unwrap()), region }
+    }
+
+    pub fn shared(region: Region) -> Self {
+        let len = usize::try_from(region.bytes().unwrap()).unwrap();
+        Self { memory: Arc::new(SharedMemory::new(len).unwrap()), region }
     }
 
     pub fn register(&self, endpoint: &mut dyn Endpoint, id: u32) -> transport::Registration {
@@ -132,6 +172,7 @@ impl Pair {
     pub fn new(net: &Net, from: Pool, to: Pool) -> Self {
         let mut source = net.endpoint(SOURCE);
         let mut reader = net.endpoint(READER);
+        let from = net.pool(from);
         from.register(&mut *source, 0);
         to.register(&mut *reader, 0);
         from.fill(1);

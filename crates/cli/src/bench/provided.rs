@@ -1,0 +1,164 @@
+//! A provider's endpoint that reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvferry::transport::memory::HostMemory;
+use kvferry::transport::{
+    AgentId, BoundRegion, Card, Endpoint, Event, GrantToken, Memory, Outcome, PeerId, Transfer,
+    TransferId,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use strided::{BlockCopy, Blocks, Pattern, Region, RegionId};
+
+use super::bytes;
+use super::case::{Case, Kind};
+use super::providers::Provider;
+use super::usage::Taken;
+use super::words::CardWords;
+use super::workload::{Move, Side, Workload};
+use crate::failure::{Code, Failure};
+
+/// The one permission of a pool.
+pub(super) const TOKEN: GrantToken = GrantToken(1);
+
+/// Far above what any workload takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the reader's cases write into.
+pub(super) struct Target {
+    pub(super) memory: Arc<HostMemory>,
+    pub(super) moves: Arc<[Move]>,
+    pub(super) block: usize,
+}
+
+/// An endpoint, connected when first used: that is a part of what its first transfer takes.
+pub(super) struct Provided {
+    provider: &'static Provider,
+    endpoint: Box<dyn Endpoint>,
+    card: Card,
+    peer: Option<PeerId>,
+    copies: Vec<BlockCopy>,
+    target: Arc<Target>,
+    transfers: u64,
+}
+
+impl Provided {
+    pub(super) fn new(
+        provider: &'static Provider,
+        mut endpoint: Box<dyn Endpoint>,
+        card: CardWords,
+        (workload, seed): (&Workload, u64),
+        target: &Arc<Target>,
+    ) -> Result<Self, Failure> {
+        let memory = Arc::clone(&target.memory) as Arc<dyn Memory>;
+        endpoint.register(memory, &regions(workload)).map_err(failed)?;
+        let copies = copies(workload, seed).map_err(failed)?;
+        let CardWords { agent, address } = card;
+        let card = Card { provider: provider.name, agent: AgentId(agent), address };
+        let target = Arc::clone(target);
+        Ok(Self { provider, endpoint, card, peer: None, copies, target, transfers: 0 })
+    }
+
+    /// Reads all blocks, asleep until they are there.
+    fn read(&mut self) -> Result<(), Failure> {
+        let peer = match self.peer {
+            Some(peer) => peer,
+            None => self.endpoint.connect(&self.card).map_err(lost)?,
+        };
+        self.peer = Some(peer);
+        self.transfers += 1;
+        let (id, copies) = (TransferId(self.transfers), self.copies.clone());
+        let transfer = Transfer { id, peer, token: TOKEN, copies, timeout: PATIENCE };
+        self.endpoint.submit(transfer).map_err(|error| failed(error.why))?;
+        let mut events = Vec::new();
+        while events.is_empty() {
+            self.sleep()?;
+            self.endpoint.poll(&mut events);
+        }
+        match events.as_slice() {
+            [Event::Completion { outcome: Outcome::Done, .. }] => Ok(()),
+            [
+                Event::PeerDown { why, .. }
+                | Event::Completion { outcome: Outcome::Failed(why), .. },
+                ..,
+            ] => Err(self.not_read(why)),
+            [first, ..] => Err(self.not_read(&format!("{first:?}"))),
+            [] => Err(self.not_read(&"nothing was said")),
+        }
+    }
+
+    fn not_read(&self, why: &dyn std::fmt::Display) -> Failure {
+        lost(format!("the source cannot be read over {}: {why}", self.provider.name))
+    }
+
+    fn sleep(&self) -> Result<(), Failure> {
+        let mut ready = [PollFd::from_borrowed_fd(self.endpoint.ready_fd(), PollFlags::IN)];
+        let patience = Timespec::try_from(2 * PATIENCE).ok();
+        match poll(&mut ready, patience.as_ref()) {
+            Ok(0) => Err(self.not_read(&"nothing comes")),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(why) => Err(failed(why)),
+        }
+    }
+}
+
+impl Case for Provided {
+    fn name(&self) -> &str {
+        self.provider.name
+    }
+
+    fn kind(&self) -> Kind {
+        self.provider.kind
+    }
+
+    fn is_limit(&self) -> bool {
+        false
+    }
+
+    fn poison(&mut self) {
+        bytes::poison(self.target.memory.words(), &self.target.moves, self.target.block);
+    }
+
+    fn run(&mut self) -> Result<Taken, Failure> {
+        Taken::by(|| self.read())
+    }
+
+    fn wrong_bytes(&self) -> u64 {
+        bytes::wrong(self.target.memory.words(), &self.target.moves, self.target.block)
+    }
+}
+
+pub(super) fn regions(workload: &Workload) -> Vec<BoundRegion> {
+    let region = Region { block_stride: workload.block.into(), block_count: workload.pool };
+    let bound = |id: u32| BoundRegion {
+        id: RegionId(id),
+        offset: u64::from(id) * workload.region_bytes(),
+        region,
+    };
+    (0..workload.regions).map(bound).collect()
+}
+
+/// The blocks of one side, region by region.
+pub(super) fn blocks(
+    workload: &Workload,
+    side: Side,
+    seed: u64,
+) -> Result<Vec<Blocks>, strided::Error> {
+    let page = Pattern::contiguous(0, workload.block.into())?;
+    let ids: Arc<[u32]> = workload.ids(side, seed).into();
+    (0..workload.regions).map(|id| Blocks::new(RegionId(id), Arc::clone(&ids), page)).collect()
+}
+
+fn copies(workload: &Workload, seed: u64) -> Result<Vec<BlockCopy>, strided::Error> {
+    let [sources, targets] = [Side::Source, Side::Target].map(|side| blocks(workload, side, seed));
+    sources?.into_iter().zip(targets?).map(|(from, to)| BlockCopy::new(from, to)).collect()
+}
+
+fn failed(why: impl ToString) -> Failure {
+    Failure::new(Code::Failed, why)
+}
+
+fn lost(why: impl ToString) -> Failure {
+    Failure::new(Code::Peer, why)
+}

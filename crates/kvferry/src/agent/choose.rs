@@ -1,0 +1,131 @@
+//! Which provider reads from a peer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use connector::Peer;
+use connector::handshake::Handshake;
+use transport::shm::{self, ShmConfig, Unusable};
+use transport::{AgentId, Card, ConnectError, Endpoint, PeerId};
+
+use crate::providers::{self, Provider, SHM, TCP};
+use crate::reach::Reach;
+use crate::{Config, FetchError};
+
+/// Why a provider is not used.
+enum Shunned {
+    /// The peer does not have it.
+    Absent,
+    Unusable(Unusable),
+}
+
+/// Chooses for one decode agent.
+pub(super) struct Chooser {
+    wanted: Provider,
+    tls: bool,
+    shm: ShmConfig,
+    reach: Arc<Reach>,
+}
+
+/// The provider of a peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// Where its blocks are.
+    card: Card,
+    /// Bytes a second that were measured before it was chosen.
+    rate: Option<u64>,
+    /// Why it is not another one.
+    why: String,
+    /// A faster one should work, and does not.
+    falls_short: bool,
+}
+
+/// How the blocks of one rank of a prefill engine are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Path {
+    /// The agent epoch of that rank.
+    pub agent: u64,
+    /// `shm` or `tcp`.
+    pub provider: &'static str,
+    /// Bytes a second that were measured before it was chosen, where that was possible.
+    pub rate: Option<u64>,
+    /// Why it is not another one.
+    pub why: String,
+}
+
+impl Choice {
+    /// Connects, and says how and why so.
+    pub(super) fn connect(&self, endpoint: &mut dyn Endpoint) -> Result<PeerId, ConnectError> {
+        let Path { agent, provider, rate, why } = self.path();
+        let mb_per_second = rate.map(|rate| rate / 1_000_000);
+        if self.falls_short {
+            tracing::warn!(agent, provider, why, "a faster way to this peer does not work");
+        } else {
+            tracing::info!(agent, provider, mb_per_second, why, "a peer is read from");
+        }
+        endpoint.connect(&self.card)
+    }
+
+    pub(super) fn path(&self) -> Path {
+        let Self { card, rate, why, .. } = self;
+        Path { agent: card.agent.0, provider: card.provider, rate: *rate, why: why.clone() }
+    }
+}
+
+impl Chooser {
+    pub(super) fn new(config: &Config, me: Peer, reach: Arc<Reach>) -> Self {
+        let (wanted, tls) = (config.provider, config.tls.is_some());
+        Self { wanted, tls, shm: providers::shm(config, me), reach }
+    }
+
+    /// The fastest provider that works between this side and a peer that was reached at `at`.
+    pub(super) async fn choose(
+        &self,
+        theirs: &Handshake,
+        at: SocketAddr,
+    ) -> Result<Choice, FetchError> {
+        let (why, falls_short) = match self.wanted {
+            Provider::Tcp => ("it is the one that is wanted".to_owned(), false),
+            Provider::Auto if self.tls => ("no other encrypts".to_owned(), false),
+            Provider::Auto | Provider::Shm => match self.shared(theirs).await {
+                Ok(choice) => return Ok(choice),
+                Err(Shunned::Absent) => ("the prefill engine has no other".to_owned(), false),
+                Err(Shunned::Unusable(why)) => {
+                    (format!("shm: {why}"), !matches!(why, Unusable::OtherHost { .. }))
+                }
+            },
+        };
+        if self.wanted == Provider::Shm {
+            return Err(FetchError::Provider { wanted: self.wanted, why });
+        }
+        let card = self.tcp(theirs, at)?;
+        Ok(Choice { card, rate: None, why, falls_short })
+    }
+
+    /// Shared memory, tried and measured.
+    async fn shared(&self, theirs: &Handshake) -> Result<Choice, Shunned> {
+        let card = theirs.cards.iter().find(|card| card.provider == SHM);
+        let card = card.ok_or(Shunned::Absent)?;
+        let agent = AgentId(card.agent.0);
+        let card = Card { provider: SHM, agent, address: card.address.clone() };
+        let (config, probed) = (self.shm.clone(), card.clone());
+        let offer = tokio::task::spawn_blocking(move || shm::probe(&probed, &config)).await;
+        // A probe that panics has found nothing.
+        let offer = offer.map_err(|_| Shunned::Absent)?.map_err(Shunned::Unusable)?;
+        let (rate, why) = (Some(offer.rate()), "none is faster".to_owned());
+        Ok(Choice { card, rate, why, falls_short: false })
+    }
+
+    /// TCP, if this side may go there.
+    fn tcp(&self, theirs: &Handshake, at: SocketAddr) -> Result<Card, FetchError> {
+        let card = theirs.cards.iter().find(|card| card.provider == TCP);
+        let card = card.ok_or(FetchError::NoProvider)?;
+        let address = match card.address.parse() {
+            Ok(address) => self.reach.data(address, at)?.to_string(),
+            // The provider says what is wrong with it.
+            Err(_) => card.address.clone(),
+        };
+        Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
+    }
+}

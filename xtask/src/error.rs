@@ -42,4 +42,13 @@ pub enum Error {
     /// Inputs were found that break a promise.
     #[error("{0} targets broke a promise")]
     Fuzz(usize),
+    /// A transfer engine, ours or another, put bytes where they do not belong.
+    #[error("{case}: {bytes} bytes of {workload} arrived wrong")]
+    WrongBytes { case: String, workload: String, bytes: u64 },
+    /// A program that measures, and this one, no longer agree on what is said.
+    #[error("{case} said what cannot be read: {source}: {line}")]
+    Line { case: String, line: String, source: serde_json::Error },
+    /// A page lacks one of two marks, or has them the wrong way round.
+    #[error("{}: `{begin}` and `{end}` must stand in this order, or neither", path.display())]
+    Marks { path: PathBuf, begin: &'static str, end: &'static str },
 }

@@ -8,6 +8,7 @@ mod doc_commands;
 mod error;
 mod exec;
 mod fuzz;
+mod peers;
 mod python;
 mod sim;
 mod stage;
@@ -21,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::chaos::ChaosArgs;
 use crate::error::Error;
+use crate::peers::PeersArgs;
 use crate::python::WheelArgs;
 use crate::sim::SimArgs;
 use crate::stage::Stage;
@@ -61,6 +63,8 @@ enum Task {
     Wheel(WheelArgs),
     /// Kill, stop and cut off real processes, for longer than the test stage does
     Chaos(ChaosArgs),
+    /// Measure other transfer engines beside kvferry, and write the page that compares them
+    BenchPeers(PeersArgs),
 }
 
 /// What to search, and for how long.
@@ -104,6 +108,7 @@ impl Task {
             Self::Sim(args) => sim::run(&args, workspace).map(|()| true),
             Self::Wheel(args) => python::wheel(&args, workspace).map(|()| true),
             Self::Chaos(args) => chaos::run(&args, workspace).map(|()| true),
+            Self::BenchPeers(args) => peers::run(&args, workspace).map(|()| true),
             Self::Ci(args) => Ok(ci::run(&args, workspace)),
             stage => Ok(ci::run(&stage.alone(), workspace)),
         }
@@ -112,9 +117,12 @@ impl Task {
     /// A stage alone is a `ci` with only that stage.
     fn alone(self) -> CiArgs {
         let stage = match self {
-            Self::Ci(_) | Self::Fuzz(_) | Self::Chaos(_) | Self::Sim(_) | Self::Wheel(_) => {
-                return CiArgs::default();
-            }
+            Self::Ci(_)
+            | Self::Fuzz(_)
+            | Self::Chaos(_)
+            | Self::BenchPeers(_)
+            | Self::Sim(_)
+            | Self::Wheel(_) => return CiArgs::default(),
             Self::Fmt => Stage::Fmt,
             Self::Clippy => Stage::Clippy,
             Self::Test => Stage::Test,

@@ -74,6 +74,7 @@ def test_options_that_work(start: Start) -> None:
         "allow": ["127.0.0.0/8"],
         "lease_seconds": 5,
         "read_timeout_seconds": 2.5,
+        "transport": "auto",
         "streams": 1,
         "model": "the same",
         "revision": "r1",
@@ -84,6 +85,24 @@ def test_options_that_work(start: Start) -> None:
     p = start(HYBRID, "kv_producer", extra=extra, served="a path on this host")
     d = start(HYBRID, "kv_consumer", extra=extra, served="another path")
     assert hand_off(p, d, prompt(70)).is_right
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_transport_that_is_insisted_on(transport: str, start: Start) -> None:
+    p = start(HYBRID, "kv_producer", extra={"transport": transport})
+    d = start(HYBRID, "kv_consumer", extra={"transport": transport})
+    assert hand_off(p, d, prompt(70)).is_right
+
+
+def test_a_transport_that_is_not_there(start: Start, caplog: Any) -> None:
+    p = start(HYBRID, "kv_producer", extra={"transport": "tcp"})
+    d = start(HYBRID, "kv_consumer", extra={"transport": "shm"})
+    request = decode(d, prefill(p, prompt(70)), prompt(70))
+    play(p, d, until=lambda: request.is_over)
+    assert request.status.name == "FINISHED_ERROR"
+    assert "cannot be read by shm" in caplog.text
+    with pytest.raises(ConfigError, match="choose `auto`, `tcp` or `shm`"):
+        start(HYBRID, "kv_consumer", extra={"transport": "pigeon"})
 
 
 def test_an_address_off_the_list(start: Start, caplog: Any) -> None:

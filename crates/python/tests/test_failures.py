@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from fake.model import HYBRID
 from fake.pair import TO_P, ask, decode, full, hand_off, prefill, prompt
 from fake.request import Request
 from vllm.v1.request import RequestStatus
+
+from kvferry.vllm.worker import WorkerHalf
 
 Start = Callable[..., Engine]
 
@@ -133,6 +136,20 @@ def test_a_failure_of_one_rank_that_crosses_with_blocks(policy: str, start: Star
     rest(p, d)
     ends(request, policy)
     assert request.loads == [69]
+
+
+@pytest.mark.parametrize(
+    ("what", "is_loaded"),
+    [("received", True), ("nothing", True), ("failed", False), ("released", False)],
+)
+def test_only_what_was_received_counts_as_loaded(what: str, is_loaded: bool) -> None:
+    """A load that ended in any other way, whatever its name, must not be decoded from."""
+    nothing: Any = None
+    worker: Any = WorkerHalf(nothing, nothing, nothing, [])
+    worker._vote(SimpleNamespace(what=what, request="r"))
+    votes = worker.results()
+    assert votes.finished_recving == {"r"}
+    assert votes.failed_recving == (set() if is_loaded else {"r"})
 
 
 def test_engines_that_hear_late(start: Start) -> None:

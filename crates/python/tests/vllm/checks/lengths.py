@@ -16,7 +16,7 @@ CONCURRENCY = 16
 
 
 def run(context: Context) -> None:
-    for kind, hma in (("hybrid", True), ("hybrid", False), ("uniform", True), ("padded", True)):
+    for kind, hma in (("hybrid", True), ("hybrid", False), ("uniform", True), ("uniform", False), ("padded", True)):
         name = f"lengths.{kind}" + ("" if hma else ".hma-off")
         if context.wants(name):
             single_precision(context, kind, hma, name)

@@ -1,6 +1,6 @@
 """Another request's parameters are refused by name, and nothing is decoded from its blocks."""
 
-from compare import match, summary
+from compare import Match, match, summary
 from connectors import Options
 from context import Context
 from pair import Pair
@@ -41,20 +41,21 @@ def refused(context: Context, pair: Pair) -> None:
 
 def computed_anew(context: Context, pair: Pair) -> None:
     """Under the other policy D computes the prompt itself."""
-    matches = []
-    for _ in range(context.effort.repeats // 5):
-        mine, others = context.prompt(LENGTH), context.prompt(LENGTH)
-        reference = pair.reference(mine, TOKENS)
-        matches.append(match(LENGTH, reference, pair.decode(mine, TOKENS, pair.prefill(others))))
+    matches = with_parameters_of_others(context, pair)
     context.check("mixups.recomputed", all(m.same for m in matches), summary(matches))
 
 
 def control(context: Context, pair: Pair) -> None:
     """What the comparison is for: without it, tokens are decoded from the other prompt's blocks."""
+    matches = with_parameters_of_others(context, pair)
+    held = all(m.finish == "length" and not m.same for m in matches)
+    context.check("mixups.control", held, f"without the comparison of prompts: {summary(matches)}")
+
+
+def with_parameters_of_others(context: Context, pair: Pair) -> list[Match]:
     matches = []
     for _ in range(context.effort.repeats // 5):
         mine, others = context.prompt(LENGTH), context.prompt(LENGTH)
         reference = pair.reference(mine, TOKENS)
         matches.append(match(LENGTH, reference, pair.decode(mine, TOKENS, pair.prefill(others))))
-    held = all(m.finish == "length" and not m.same for m in matches)
-    context.check("mixups.control", held, f"without the comparison of prompts: {summary(matches)}")
+    return matches

@@ -1,4 +1,3 @@
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::thread;
@@ -21,13 +20,13 @@ pub struct Floor {
 }
 
 enum From {
-    Process(Rc<Other>),
+    Process(Arc<Other>),
     Memory(Arc<SharedMemory>),
 }
 
 impl Floor {
-    pub fn across(workload: &Workload, other: &Rc<Other>, threads: usize) -> Fallible<Self> {
-        Self::new(workload, From::Process(Rc::clone(other)), threads)
+    pub fn across(workload: &Workload, other: &Arc<Other>, threads: usize) -> Fallible<Self> {
+        Self::new(workload, From::Process(Arc::clone(other)), threads)
     }
 
     pub fn memcpy(workload: &Workload) -> Fallible<Self> {

@@ -12,7 +12,14 @@ const W4: Workload = Workload { regions: 1, pool: 64, moved: 1, block: 4096 };
 
 /// From `submit` until the completion has been polled by a thread that slept; and what the
 /// kernel takes for a request and its answer between two threads.
-pub fn bench(criterion: &mut Criterion) -> Fallible<()> {
+pub fn bench() -> Fallible<()> {
+    let mut criterion = Criterion::default().configure_from_args();
+    compare(&mut criterion)?;
+    criterion.final_summary();
+    Ok(())
+}
+
+fn compare(criterion: &mut Criterion) -> Fallible<()> {
     let mut ours = Ours::new(&W4, None)?;
     // The connection is made before anything is timed.
     ours.read()?;

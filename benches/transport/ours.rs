@@ -1,8 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use strided::{BlockCopy, Blocks, Pattern, Region, RegionId};
@@ -75,7 +74,7 @@ pub struct Ours {
 /// What must live while its blocks are read.
 enum Source {
     Here(Box<dyn Endpoint>),
-    Other(Rc<Other>),
+    Other(Arc<Other>),
 }
 
 impl Ours {
@@ -93,12 +92,12 @@ impl Ours {
     }
 
     /// Out of another process.
-    pub fn shm(workload: &Workload, other: &Rc<Other>, copiers: Option<u16>) -> Fallible<Self> {
+    pub fn shm(workload: &Workload, other: &Arc<Other>, copiers: Option<u16>) -> Fallible<Self> {
         let mut config = ShmConfig::new(READER, 0);
         config.copiers = copiers.unwrap_or(config.copiers);
         let name = if config.copiers == 1 { "ours, shm, 1 thread" } else { "ours, shm" };
         let reader = Box::new(ShmEndpoint::bind(config)?);
-        let source = Source::Other(Rc::clone(other));
+        let source = Source::Other(Arc::clone(other));
         Self::reading(workload, name, source, reader, &other.card)
     }
 
@@ -118,22 +117,58 @@ impl Ours {
 
     /// Reads all blocks, asleep until they are there.
     pub fn read(&mut self) -> Fallible<()> {
+        self.submit(self.copies.clone())?;
+        self.wait(1, || ())
+    }
+
+    /// The blocks in so many parts, each of which has some of every region.
+    pub fn shares(&self, parts: usize) -> Fallible<Vec<Vec<BlockCopy>>> {
+        let part = |number: usize| {
+            let of = |copy: &BlockCopy| {
+                let some = |blocks: &Blocks| {
+                    let (ids, len) = (blocks.ids(), blocks.ids().len());
+                    let ids = &ids[len * number / parts..len * (number + 1) / parts];
+                    Blocks::new(blocks.region(), ids, *blocks.pattern())
+                };
+                Ok(BlockCopy::new(some(copy.source())?, some(copy.target())?)?)
+            };
+            self.copies.iter().map(of).collect()
+        };
+        (0..parts).map(part).collect()
+    }
+
+    /// Reads all of these at once. Gives when each was there.
+    pub fn read_together(&mut self, shares: &[Vec<BlockCopy>]) -> Fallible<Vec<Duration>> {
+        let (start, mut each) = (Instant::now(), Vec::new());
+        for copies in shares {
+            self.submit(copies.clone())?;
+        }
+        self.wait(shares.len(), || each.push(start.elapsed()))?;
+        Ok(each)
+    }
+
+    fn submit(&mut self, copies: Vec<BlockCopy>) -> Fallible<()> {
         self.next += 1;
-        let id = TransferId(self.next);
-        let timeout = Duration::from_secs(60);
-        let copies = self.copies.clone();
+        let (id, timeout) = (TransferId(self.next), Duration::from_secs(60));
         let transfer = Transfer { id, peer: self.peer, token: TOKEN, copies, timeout };
-        self.reader.submit(transfer).map_err(|error| error.why)?;
+        Ok(self.reader.submit(transfer).map_err(|error| error.why)?)
+    }
+
+    fn wait(&mut self, mut transfers: usize, mut done: impl FnMut()) -> Fallible<()> {
         let mut events = Vec::new();
-        while events.is_empty() {
+        while transfers > 0 {
             let ready = PollFd::from_borrowed_fd(self.reader.ready_fd(), PollFlags::IN);
             poll(&mut [ready], None)?;
             self.reader.poll(&mut events);
+            for event in events.drain(..) {
+                let Event::Completion { outcome: Outcome::Done, .. } = event else {
+                    return Err(format!("{event:?} from {:?}", self.source.card()).into());
+                };
+                done();
+                transfers -= 1;
+            }
         }
-        match events.as_slice() {
-            [Event::Completion { outcome: Outcome::Done, .. }] => Ok(()),
-            other => Err(format!("{other:?} from {:?}", self.source.card()).into()),
-        }
+        Ok(())
     }
 }
 

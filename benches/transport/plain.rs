@@ -1,8 +1,6 @@
-use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::rc::Rc;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::table::Taken;
@@ -14,17 +12,23 @@ const PIECES: usize = 1024;
 
 /// What all plain movers read from and write to.
 pub struct Pools {
-    source: Rc<Vec<u8>>,
-    target: Rc<RefCell<Vec<u8>>>,
+    source: Arc<Vec<u8>>,
+    target: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Pools {
     pub fn new(workload: &Workload) -> Self {
         let words = 0..workload.pool_bytes() / 8;
         Self {
-            source: Rc::new(words.flat_map(|index| word(index).to_ne_bytes()).collect()),
-            target: Rc::new(RefCell::new(vec![0; workload.pool_bytes()])),
+            source: Arc::new(words.flat_map(|index| word(index).to_ne_bytes()).collect()),
+            target: Arc::new(Mutex::new(vec![0; workload.pool_bytes()])),
         }
+    }
+}
+
+impl Pools {
+    fn target(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,7 +50,7 @@ impl Plain {
             Ok((sender, receiver))
         };
         Ok(Self {
-            pools: Pools { source: Rc::clone(&pools.source), target: Rc::clone(&pools.target) },
+            pools: Pools { source: Arc::clone(&pools.source), target: Arc::clone(&pools.target) },
             sockets: (0..streams).map(|_| pair()).collect::<Fallible<_>>()?,
             moves: workload.moves(),
             block: workload.block,
@@ -78,14 +82,14 @@ impl Mover for Plain {
     }
 
     fn poison(&mut self) {
-        let mut pool = self.pools.target.borrow_mut();
+        let mut pool = self.pools.target();
         for target in self.targets(&mut pool).iter_mut() {
             target.fill(0xee);
         }
     }
 
     fn run(&mut self) -> Fallible<Taken> {
-        let mut pool = self.pools.target.borrow_mut();
+        let mut pool = self.pools.target();
         let (mut sources, mut targets) =
             (self.sources(&self.pools.source), self.targets(&mut pool));
         let share = self.moves.len().div_ceil(self.sockets.len());
@@ -106,7 +110,7 @@ impl Mover for Plain {
     }
 
     fn wrong_words(&self) -> usize {
-        let target = self.pools.target.borrow();
+        let target = self.pools.target();
         let wrong = |&(from, to): &(usize, usize)| {
             let pairs = (from..from + self.block).zip(to..to + self.block);
             pairs.filter(|&(from, to)| self.pools.source.get(from) != target.get(to)).count()

@@ -69,14 +69,15 @@ async fn measure(arguments: &BenchArgs, json: bool) -> Result<(), Failure> {
     let what = &arguments.what;
     let workloads = what.workloads();
     let providers: Vec<&'static Provider> = PROVIDERS.iter().collect();
-    let cases = check(&workloads, &what.case, &providers)?;
+    let same_host = arguments.hosts.connect.is_none();
+    let cases = check(&workloads, &what.case, &providers, same_host)?;
     let settings = Settings {
         case: &what.case,
         rounds: what.rounds(),
         streams: what.streams,
         seed: what.seed,
         json,
-        same_host: arguments.hosts.connect.is_none(),
+        same_host,
     };
     let bar = progress(cases * u64::from(settings.rounds + 1), json);
     let config = arguments.trust.link(None).config()?;
@@ -129,8 +130,9 @@ fn check(
     workloads: &[Workload],
     words: &[String],
     providers: &[&'static Provider],
+    same_host: bool,
 ) -> Result<u64, Failure> {
-    let planned = |workload| Planned::all(workload, providers);
+    let planned = |workload| Planned::all(workload, providers, same_host);
     let all: Vec<Planned> = workloads.iter().flat_map(planned).collect();
     let nowhere = |word: &&String| !all.iter().any(|case| case.name().contains(word.as_str()));
     if let Some(word) = words.iter().find(nowhere) {
@@ -174,7 +176,7 @@ mod tests {
         let workload = workload.parse::<Workloads>().unwrap().0.remove(0);
         let providers: Vec<&'static Provider> = PROVIDERS.iter().collect();
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        let planned = selected(Planned::all(&workload, &providers), &words);
+        let planned = selected(Planned::all(&workload, &providers, true), &words);
         planned.iter().map(Planned::name).collect()
     }
 
@@ -195,8 +197,8 @@ mod tests {
 
     #[test]
     fn a_word_is_looked_for_and_a_whole_name_is_that_case() {
-        assert_eq!(names("W1", &[]).len(), 7 + PROVIDERS.len());
-        assert_eq!(names("W4", &[]).len(), 2 + PROVIDERS.len());
+        assert_eq!(names("W1", &[]).len(), 9 + PROVIDERS.len());
+        assert_eq!(names("W4", &[]).len(), 3 + PROVIDERS.len());
         assert_eq!(names("W1", &["tcp"]), ["tcp"]);
         let two = ["plain tcp 2 streams", "plain tcp 2 streams low-water"];
         assert_eq!(names("W1", &["2 streams"]), two);

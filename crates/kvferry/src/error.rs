@@ -193,6 +193,8 @@ pub enum FetchError {
         wanted: Provider,
         /// What is in the way.
         why: String,
+        /// What to do about it.
+        class: Class,
     },
     /// No provider in common.
     #[error("the prefill engine offers no transport that this side has")]
@@ -256,6 +258,7 @@ impl FetchError {
             Self::Failed(why) => why.class(),
             Self::Mismatch(why) => why.class(),
             Self::Control { why, .. } => why.class(),
+            Self::Provider { class, .. } => *class,
             Self::Released | Self::Nothing => Class::Retry,
             Self::Stopped | Self::UnderWay | Self::Unclaimed { .. } | Self::Overlap(_) => {
                 Class::Bug
@@ -265,7 +268,6 @@ impl FetchError {
             | Self::NotAllowed { .. }
             | Self::Nowhere { .. }
             | Self::NoProvider
-            | Self::Provider { .. }
             | Self::Connect(_)
             | Self::Plan(_) => Class::Config,
         }

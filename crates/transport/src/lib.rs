@@ -16,11 +16,13 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("transport is for Linux on x86-64 and arm64");
 
+mod bell;
 mod endpoint;
 mod error;
 mod events;
 mod grants;
 mod greet;
+mod guests;
 mod ledger;
 pub mod loopback;
 #[allow(unsafe_code)]

@@ -11,6 +11,8 @@ use crate::failure::Failure;
 pub(super) enum Kind {
     /// Bytes that cross sockets.
     Tcp,
+    /// Bytes that the kernel copies out of another process.
+    Process,
     /// Bytes that are copied from memory to memory.
     Memory,
 }

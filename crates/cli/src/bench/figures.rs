@@ -22,6 +22,20 @@ pub(super) struct Round {
     pub(super) wrong: u64,
 }
 
+/// A case that cannot read from this source at all.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Skipped {
+    pub(super) case: String,
+    pub(super) workload: String,
+    pub(super) why: String,
+}
+
+/// What is told while it goes on.
+pub(super) enum Told<'a> {
+    Round(&'a Round),
+    Skipped(&'a Skipped),
+}
+
 /// The same figure of both processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Both<T> {
@@ -38,6 +52,8 @@ pub(super) struct Series {
     pub(super) rounds: Vec<Round>,
     /// Of each transfer of the rounds that count, in seconds.
     pub(super) times: Vec<f64>,
+    /// Of the same, until the caller was free again, where somebody else does the rest.
+    pub(super) posted: Vec<f64>,
     /// Most that was resident beside the pools.
     pub(super) over_pools: Both<u64>,
 }
@@ -47,6 +63,9 @@ pub(super) struct Series {
 pub(super) struct Measured {
     pub(super) workload: Workload,
     pub(super) series: Vec<Series>,
+    pub(super) skipped: Vec<Skipped>,
+    /// Cores that are taken when nothing is asked for, with the connections of all cases.
+    pub(super) idle: Both<f64>,
 }
 
 /// What is told of one case.
@@ -61,11 +80,15 @@ pub(super) struct Summary {
     pub(super) max_s: f64,
     /// Of single transfers, where there are enough of them.
     pub(super) p99_s: Option<f64>,
+    /// From block ids to a transfer that is on its way, where the caller does nothing more.
+    pub(super) posted_s: Option<f64>,
     pub(super) gigabytes_per_second: f64,
     /// Its speed over that of the fastest plain limit of its kind.
     pub(super) of_limit: Option<f64>,
     pub(super) cpu_s: Both<f64>,
     pub(super) resident_over_pools_bytes: Both<u64>,
+    /// Of both processes with the connections of all cases, where this is one of those.
+    pub(super) idle_cores: Option<Both<f64>>,
     pub(super) wrong: u64,
 }
 
@@ -102,6 +125,8 @@ impl Measured {
             min_s: quantile(&times, 0.0),
             max_s: quantile(&times, 1.0),
             p99_s: (times.len() >= 100).then(|| quantile(&times, 0.99)),
+            posted_s: (!series.posted.is_empty())
+                .then(|| quantile(&sorted(series.posted.clone()), 0.5)),
             gigabytes_per_second: self.rate(median),
             of_limit: self.limit(series.kind).map(|best| best.median() / median),
             cpu_s: Both {
@@ -109,6 +134,7 @@ impl Measured {
                 source: quantile(&series.sorted(|round| round.cpu_source_s), 0.5),
             },
             resident_over_pools_bytes: series.over_pools,
+            idle_cores: (!series.is_limit).then_some(self.idle),
             wrong: series.rounds.iter().map(|round| round.wrong).sum(),
         }
     }

@@ -49,17 +49,25 @@ fn write(page: &mut String, all: &[Measured], rounds: u32) -> Drawn {
     let (flat, named): (Vec<_>, Vec<_>) = all.iter().partition(|one| report::is_flat(one));
     for measured in named {
         section(page, &report::title(measured), &report::table(measured))?;
+        left_out(page, measured);
         page.push_str(&plots::cases(measured)?);
         page.push_str(&key(&plots::KINDS, "Bars are medians, dots single rounds."));
     }
     if !flat.is_empty() {
         section(page, report::SWEEP, &report::sweep(&flat))?;
+        flat.iter().for_each(|measured| left_out(page, measured));
         let (plots, lines) = plots::sweep(&flat)?;
         page.push_str(&plots);
         page.push_str(&key(&lines, "Medians. Both axes are logarithmic."));
     }
     page.push_str("</body></html>\n");
     Ok(())
+}
+
+fn left_out(page: &mut String, measured: &Measured) {
+    for note in report::notes(measured) {
+        page.push_str(&format!("<p>{}</p>\n", escaped(&note)));
+    }
 }
 
 fn section(page: &mut String, title: &str, table: &Table) -> std::fmt::Result {

@@ -1,6 +1,7 @@
-//! What the machine can do without any of this: memory copied, and plain sockets that carry the
-//! same blocks with vectored calls.
+//! What the machine can do without any of this: memory copied, by hand and by the kernel, and
+//! plain sockets that carry the same blocks with vectored calls.
 
+pub(super) mod memory;
 mod socket;
 pub(super) mod source;
 
@@ -18,7 +19,7 @@ use super::words::Plain;
 use super::workload::Move;
 use crate::failure::{Code, Failure};
 
-/// What all plain cases write into.
+/// What plain sockets write into.
 pub(super) struct Target {
     pub(super) pool: RefCell<Vec<u8>>,
     pub(super) moves: Arc<[Move]>,
@@ -32,63 +33,6 @@ impl Target {
 
     fn wrong_bytes(&self) -> u64 {
         bytes::wrong_plain(&self.pool.borrow(), &self.moves, self.block)
-    }
-}
-
-/// Blocks copied within this process, by one thread.
-pub(super) struct Memcpy {
-    source: Vec<u8>,
-    target: Rc<Target>,
-}
-
-impl Memcpy {
-    pub(super) const NAME: &str = "memcpy";
-
-    pub(super) fn new(target: &Rc<Target>) -> Self {
-        let source = bytes::filled(target.pool.borrow().len());
-        Self { source, target: Rc::clone(target) }
-    }
-
-    fn copy(&self) {
-        let Target { pool, moves, block } = &*self.target;
-        let mut pool = pool.borrow_mut();
-        for at in moves.iter() {
-            let source = self.source.get(at.source..at.source + block);
-            if let (Some(source), Some(target)) =
-                (source, pool.get_mut(at.target..at.target + block))
-            {
-                target.copy_from_slice(source);
-            }
-        }
-    }
-}
-
-impl Case for Memcpy {
-    fn name(&self) -> &str {
-        Self::NAME
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Memory
-    }
-
-    fn is_limit(&self) -> bool {
-        true
-    }
-
-    fn poison(&mut self) {
-        self.target.poison();
-    }
-
-    fn run(&mut self) -> Result<Taken, Failure> {
-        Taken::by(|| {
-            self.copy();
-            Ok(())
-        })
-    }
-
-    fn wrong_bytes(&self) -> u64 {
-        self.target.wrong_bytes()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A provider's endpoint that reads.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvferry::transport::memory::HostMemory;
 use kvferry::transport::{
@@ -32,6 +32,16 @@ pub(super) struct Target {
     pub(super) block: usize,
 }
 
+impl Target {
+    pub(super) fn poison(&self) {
+        bytes::poison(self.memory.words(), &self.moves, self.block);
+    }
+
+    pub(super) fn wrong_bytes(&self) -> u64 {
+        bytes::wrong(self.memory.words(), &self.moves, self.block)
+    }
+}
+
 /// An endpoint, connected when first used: that is a part of what its first transfer takes.
 pub(super) struct Provided {
     provider: &'static Provider,
@@ -55,13 +65,13 @@ impl Provided {
         endpoint.register(memory, &regions(workload)).map_err(failed)?;
         let copies = copies(workload, seed).map_err(failed)?;
         let CardWords { agent, address } = card;
-        let card = Card { provider: provider.name, agent: AgentId(agent), address };
+        let card = Card { provider: provider.card, agent: AgentId(agent), address };
         let target = Arc::clone(target);
         Ok(Self { provider, endpoint, card, peer: None, copies, target, transfers: 0 })
     }
 
-    /// Reads all blocks, asleep until they are there.
-    fn read(&mut self) -> Result<(), Failure> {
+    /// Reads all blocks, asleep until they are there. Gives when the transfer was on its way.
+    fn read(&mut self) -> Result<Instant, Failure> {
         let peer = match self.peer {
             Some(peer) => peer,
             None => self.endpoint.connect(&self.card).map_err(lost)?,
@@ -71,13 +81,14 @@ impl Provided {
         let (id, copies) = (TransferId(self.transfers), self.copies.clone());
         let transfer = Transfer { id, peer, token: TOKEN, copies, timeout: PATIENCE };
         self.endpoint.submit(transfer).map_err(|error| failed(error.why))?;
+        let posted = Instant::now();
         let mut events = Vec::new();
         while events.is_empty() {
             self.sleep()?;
             self.endpoint.poll(&mut events);
         }
         match events.as_slice() {
-            [Event::Completion { outcome: Outcome::Done, .. }] => Ok(()),
+            [Event::Completion { outcome: Outcome::Done, .. }] => Ok(posted),
             [
                 Event::PeerDown { why, .. }
                 | Event::Completion { outcome: Outcome::Failed(why), .. },
@@ -117,15 +128,20 @@ impl Case for Provided {
     }
 
     fn poison(&mut self) {
-        bytes::poison(self.target.memory.words(), &self.target.moves, self.target.block);
+        self.target.poison();
     }
 
     fn run(&mut self) -> Result<Taken, Failure> {
-        Taken::by(|| self.read())
+        let (start, mut posted) = (Instant::now(), None);
+        let taken = Taken::by(|| {
+            posted = Some(self.read()?.duration_since(start));
+            Ok(())
+        })?;
+        Ok(Taken { posted, ..taken })
     }
 
     fn wrong_bytes(&self) -> u64 {
-        bytes::wrong(self.target.memory.words(), &self.target.moves, self.target.block)
+        self.target.wrong_bytes()
     }
 }
 

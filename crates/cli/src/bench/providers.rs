@@ -12,17 +12,22 @@ use crate::failure::{Code, Failure};
 
 /// How two processes can share blocks.
 pub(crate) struct Provider {
-    /// As cards call it.
+    /// As the table and both sides call it.
     pub(crate) name: &'static str,
+    /// As cards call it.
+    pub(super) card: &'static str,
     /// Which plain limits it is measured against.
     pub(super) kind: Kind,
+    /// Whether the source's pool is memory that other processes can map.
+    pub(super) shared: bool,
     open: fn(&Opening) -> Result<Box<dyn Endpoint>, Failure>,
 }
 
 /// All of them, in the order of the table.
-pub(crate) static PROVIDERS: [Provider; 2] = [
-    Provider { name: "tcp", kind: Kind::Tcp, open: open_tcp },
-    Provider { name: "shm", kind: Kind::Memory, open: open_shm },
+pub(crate) static PROVIDERS: [Provider; 3] = [
+    Provider { name: "tcp", card: "tcp", kind: Kind::Tcp, shared: false, open: open_tcp },
+    Provider { name: "shm", card: "shm", kind: Kind::Process, shared: false, open: open_shm },
+    Provider { name: "shm mapped", card: "shm", kind: Kind::Memory, shared: true, open: open_shm },
 ];
 
 /// What an endpoint is opened with.

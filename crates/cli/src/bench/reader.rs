@@ -13,13 +13,14 @@ use kvferry::transport::session::Trust;
 use serde_json::json;
 
 use super::case::Case;
-use super::figures::{Measured, Round};
-use super::plain::{self, Manner, Memcpy, PlainTcp};
+use super::figures::{Measured, Told};
+use super::plain::memory::{Memcpy, Readv};
+use super::plain::{self, Manner, PlainTcp};
 use super::provided::{self, Provided};
 use super::providers::{self, Opening, Provider};
 use super::rounds::{Pools, measure};
 use super::usage::{Usage, check_memory};
-use super::words::{Answer, Ask, CardWords, Plain, Reader as Agent, SOURCE, Wanted};
+use super::words::{Answer, Ask, Bare, CardWords, Plain, Reader as Agent, SOURCE, Wanted};
 use super::workload::Workload;
 use super::{bytes, selected};
 use crate::failure::{Code, Failure};
@@ -42,6 +43,8 @@ pub(super) struct Settings<'a> {
 /// A case before there is anything to read.
 pub(super) enum Planned {
     Memcpy,
+    /// By so many threads.
+    Readv(usize),
     Plain(Manner),
     Provider(&'static Provider),
 }
@@ -62,21 +65,37 @@ struct Place<'a> {
     endpoints: Vec<(&'static Provider, Box<dyn Endpoint>)>,
     provided: Option<Arc<provided::Target>>,
     plain: Option<Rc<plain::Target>>,
-    /// Whether plain sockets are to be served.
-    sockets: bool,
+    /// Whether the bare memory of the source is to be read.
+    bare: bool,
+}
+
+/// What a source has made ready.
+struct Ready {
+    cards: Vec<CardWords>,
+    plain: Option<Plain>,
+    bare: Option<Bare>,
 }
 
 impl Planned {
-    /// Those of a workload, with these providers.
-    pub(super) fn all(workload: &Workload, providers: &[&'static Provider]) -> Vec<Self> {
-        let plain = Manner::all(workload.is_latency()).into_iter().map(Self::Plain);
+    /// Those of a workload, with these providers; the memory of the source can be read without
+    /// one where it is a process of this host.
+    pub(super) fn all(
+        workload: &Workload,
+        providers: &[&'static Provider],
+        same_host: bool,
+    ) -> Vec<Self> {
+        let latency = workload.is_latency();
+        let threads = if latency { 1 } else { 2 };
+        let bare = (1..=threads).map(Self::Readv).filter(|_| same_host);
+        let plain = Manner::all(latency).into_iter().map(Self::Plain);
         let providers = providers.iter().map(|provider| Self::Provider(provider));
-        [Self::Memcpy].into_iter().chain(plain).chain(providers).collect()
+        [Self::Memcpy].into_iter().chain(bare).chain(plain).chain(providers).collect()
     }
 
     pub(super) fn name(&self) -> String {
         match self {
             Self::Memcpy => Memcpy::NAME.to_owned(),
+            Self::Readv(threads) => Readv::name_of(*threads),
             Self::Plain(manner) => manner.name(),
             Self::Provider(provider) => provider.name.to_owned(),
         }
@@ -129,22 +148,30 @@ impl<'a> Reader<'a> {
         workload: &Workload,
         bar: &ProgressBar,
     ) -> Result<Measured, Failure> {
-        let planned = selected(Planned::all(workload, &self.providers), self.settings.case);
+        let all = Planned::all(workload, &self.providers, self.settings.same_host);
+        let planned = selected(all, self.settings.case);
         let pools = Pools::of(&planned, workload);
         let here = if self.settings.same_host { pools.reader + pools.source } else { pools.reader };
         check_memory(&workload.name, here)?;
         let place = self.place(workload, &planned)?;
-        let (cards, plain) = self.prepare(&place).await?;
-        let mut cases = self.cases(&planned, place, cards, plain)?;
+        let ready = self.prepare(&place).await?;
+        let cases = self.cases(&planned, place, ready)?;
         let settings = self.settings;
-        let tell = |round: &Round| {
-            if settings.json {
-                output::line(json!(round));
+        let tell = |told: Told<'_>| match told {
+            Told::Round(round) => {
+                if settings.json {
+                    output::line(json!(round));
+                }
+                bar.inc(1);
             }
-            bar.inc(1);
+            Told::Skipped(skipped) => {
+                if settings.json {
+                    output::line(json!({ "failed": skipped }));
+                }
+            }
         };
         bar.set_message(workload.name.clone());
-        measure(workload, pools, &mut cases, settings.rounds, self, tell).await
+        measure(workload, pools, cases, settings.rounds, self, tell).await
     }
 
     /// What the source has used up to now.
@@ -160,21 +187,22 @@ impl<'a> Reader<'a> {
         let moves = workload.moves(self.settings.seed).into();
         let block = workload.block as usize;
         let len = usize::try_from(workload.pool_bytes()).map_err(failed)?;
-        let sockets = planned.iter().any(|planned| matches!(planned, Planned::Plain(_)));
+        let bare = planned.iter().any(|planned| matches!(planned, Planned::Readv(_)));
         let (endpoints, provided, plain) = (Vec::new(), None, None);
-        let mut place = Place { workload, endpoints, provided, plain, sockets };
+        let mut place = Place { workload, endpoints, provided, plain, bare };
         for planned in planned {
             let Planned::Provider(provider) = planned else { continue };
             let opening = Opening::here(self.trust.clone(), self.settings.streams);
             place.endpoints.push((provider, provider.open(&opening)?));
         }
-        if !place.endpoints.is_empty() {
+        let is_plain = |planned: &Planned| matches!(planned, Planned::Plain(_));
+        if !planned.iter().all(is_plain) {
             let memory = Arc::new(HostMemory::new(len).map_err(failed)?);
             bytes::touch(memory.words());
             let moves = Arc::clone(&moves);
             place.provided = Some(Arc::new(provided::Target { memory, moves, block }));
         }
-        if place.endpoints.len() < planned.len() {
+        if planned.iter().any(is_plain) {
             let pool = RefCell::new(bytes::touched(len));
             place.plain = Some(Rc::new(plain::Target { pool, moves, block }));
         }
@@ -182,10 +210,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Lets the source fill its pools.
-    async fn prepare(
-        &mut self,
-        place: &Place<'_>,
-    ) -> Result<(Vec<CardWords>, Option<Plain>), Failure> {
+    async fn prepare(&mut self, place: &Place<'_>) -> Result<Ready, Failure> {
         let agent = |(provider, endpoint): &(&'static Provider, Box<dyn Endpoint>)| Agent {
             provider: provider.name.to_owned(),
             agent: endpoint.card().agent.0,
@@ -193,12 +218,13 @@ impl<'a> Reader<'a> {
         self.link.say(Ask::Prepare(Wanted {
             workload: place.workload.clone(),
             seed: self.settings.seed,
-            plain: place.sockets,
+            plain: place.plain.is_some(),
+            bare: place.bare,
             readers: place.endpoints.iter().map(agent).collect(),
         }))?;
         match self.link.next().await? {
-            Answer::Ready { cards, plain } if cards.len() == place.endpoints.len() => {
-                Ok((cards, plain))
+            Answer::Ready { cards, plain, bare } if cards.len() == place.endpoints.len() => {
+                Ok(Ready { cards, plain, bare })
             }
             other => Err(unexpected(&other)),
         }
@@ -208,25 +234,27 @@ impl<'a> Reader<'a> {
         &self,
         planned: &[Planned],
         place: Place<'_>,
-        cards: Vec<CardWords>,
-        plain: Option<Plain>,
+        ready: Ready,
     ) -> Result<Vec<Box<dyn Case>>, Failure> {
-        let Place { workload, endpoints, provided, plain: target, .. } = place;
-        let mut endpoints = endpoints.into_iter().zip(cards);
+        let Place { workload, endpoints, provided, plain: sockets, .. } = place;
+        let mut endpoints = endpoints.into_iter().zip(ready.cards);
         let missing = || failed("the source serves less than was asked for");
         let case = |planned: &Planned| -> Result<Box<dyn Case>, Failure> {
-            let target = target.as_ref().ok_or_else(missing);
+            let target = provided.as_ref().ok_or_else(missing);
             Ok(match planned {
-                Planned::Memcpy => Box::new(Memcpy::new(target?)),
+                Planned::Memcpy => Box::new(Memcpy::new(target?)?),
+                Planned::Readv(threads) => {
+                    let bare = ready.bare.ok_or_else(missing)?;
+                    Box::new(Readv::new(*threads, bare, target?))
+                }
                 Planned::Plain(manner) => {
-                    let plain = plain.ok_or_else(missing)?;
-                    Box::new(PlainTcp::new(*manner, plain, self.reached, target?)?)
+                    let (plain, target) = ready.plain.zip(sockets.as_ref()).ok_or_else(missing)?;
+                    Box::new(PlainTcp::new(*manner, plain, self.reached, target)?)
                 }
                 Planned::Provider(_) => {
                     let ((provider, endpoint), card) = endpoints.next().ok_or_else(missing)?;
-                    let target = provided.as_ref().ok_or_else(missing)?;
                     let of = (workload, self.settings.seed);
-                    Box::new(Provided::new(provider, endpoint, card, of, target)?)
+                    Box::new(Provided::new(provider, endpoint, card, of, target?)?)
                 }
             })
         };

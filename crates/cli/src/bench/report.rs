@@ -26,11 +26,19 @@ pub(super) fn print(all: &[Measured]) {
     for measured in named {
         output::title(&title(measured));
         table(measured).print();
+        notes(measured).into_iter().for_each(output::line);
     }
     if !flat.is_empty() {
         output::title(SWEEP);
         sweep(&flat).print();
+        flat.iter().flat_map(|measured| notes(measured)).for_each(output::line);
     }
+}
+
+/// What stands under a table: the cases that could not be measured.
+pub(super) fn notes(measured: &Measured) -> Vec<String> {
+    let each = measured.skipped.iter();
+    each.map(|one| format!("{} of {} was left out: {}", one.case, one.workload, one.why)).collect()
 }
 
 /// What stands over the table of many workloads.
@@ -60,6 +68,7 @@ fn rates(measured: &Measured) -> Table {
         "GB/s",
         "of limit",
         "first ms",
+        "posted µs",
         "CPU ms, reader",
         "source",
         "MiB over pools, reader",
@@ -75,6 +84,7 @@ fn rates(measured: &Measured) -> Table {
             format!("{:.2}", summary.gigabytes_per_second),
             of_limit(&summary),
             ms(summary.first_s),
+            posted(&summary),
             ms(summary.cpu_s.reader),
             ms(summary.cpu_s.source),
             mebibytes(summary.resident_over_pools_bytes.reader),
@@ -92,6 +102,7 @@ fn latency(measured: &Measured) -> Table {
         "min µs",
         "of limit",
         "first µs",
+        "posted µs",
         "CPU µs, reader",
         "source",
     ];
@@ -104,6 +115,7 @@ fn latency(measured: &Measured) -> Table {
             us(summary.min_s),
             of_limit(&summary),
             us(summary.first_s),
+            posted(&summary),
             us(summary.cpu_s.reader),
             us(summary.cpu_s.source),
         ]
@@ -139,6 +151,11 @@ fn spread(summary: &Summary) -> String {
         return format!("{:.0} %", 100.0 * spread);
     }
     "–".to_owned()
+}
+
+/// Until the caller was free again, in microseconds.
+fn posted(summary: &Summary) -> String {
+    summary.posted_s.map_or_else(|| "–".to_owned(), |posted| format!("{:.1}", posted * 1e6))
 }
 
 fn of_limit(summary: &Summary) -> String {

@@ -4,16 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use kvferry::Config;
-use kvferry::transport::memory::HostMemory;
+use kvferry::transport::memory::{HostMemory, SharedMemory};
 use kvferry::transport::session::Trust;
-use kvferry::transport::{AgentId, BoundRegion, Endpoint, Memory};
+use kvferry::transport::{AgentId, Endpoint, Memory};
 
 use super::bytes;
 use super::plain::source::PlainSource;
 use super::provided::{TOKEN, blocks, regions};
-use super::providers::{self, Opening};
+use super::providers::{self, Opening, Provider};
 use super::usage::{Usage, check_memory};
-use super::words::{Answer, Ask, CardWords, READER, Reader, Wanted};
+use super::words::{Answer, Ask, Bare, CardWords, READER, Reader, Wanted};
 use super::workload::Side;
 use crate::failure::{Code, Failure};
 use crate::pair::{Door, FirstLoss, Link};
@@ -54,6 +54,7 @@ struct Source {
 struct Stock {
     endpoints: Vec<Box<dyn Endpoint>>,
     plain: Option<PlainSource>,
+    bare: Option<Arc<HostMemory>>,
 }
 
 impl Source {
@@ -89,41 +90,63 @@ impl Source {
     }
 
     fn fill(&self, wanted: &Wanted) -> Result<Stock, Failure> {
-        let Wanted { workload, plain, readers, .. } = wanted;
-        workload.check().map_err(Failure::input)?;
-        let pools = u64::from(*plain) + u64::from(!readers.is_empty());
-        check_memory(&format!("the source of {}", workload.name), pools * workload.pool_bytes())?;
-        let endpoints = if readers.is_empty() { Vec::new() } else { self.endpoints(wanted)? };
-        let plain = plain.then(|| PlainSource::open(self.ip, workload)).transpose()?;
-        Ok(Stock { endpoints, plain })
-    }
-
-    /// One for each reader, all over the same pool.
-    fn endpoints(&self, wanted: &Wanted) -> Result<Vec<Box<dyn Endpoint>>, Failure> {
-        let len = usize::try_from(wanted.workload.pool_bytes()).map_err(failed)?;
-        let memory = Arc::new(HostMemory::new(len).map_err(failed)?);
-        bytes::fill(memory.words());
-        let regions = regions(&wanted.workload);
-        let open = |reader| self.endpoint(reader, wanted, &memory, &regions);
-        wanted.readers.iter().map(open).collect()
+        wanted.workload.check().map_err(Failure::input)?;
+        let pools = Pools::open(wanted)?;
+        let endpoint = |reader| self.endpoint(reader, wanted, &pools);
+        let endpoints = wanted.readers.iter().map(endpoint).collect::<Result<_, _>>()?;
+        let plain = wanted.plain.then(|| PlainSource::open(self.ip, &wanted.workload));
+        Ok(Stock { endpoints, plain: plain.transpose()?, bare: pools.host.filter(|_| wanted.bare) })
     }
 
     fn endpoint(
         &self,
         reader: &Reader,
         wanted: &Wanted,
-        memory: &Arc<HostMemory>,
-        regions: &[BoundRegion],
+        pools: &Pools,
     ) -> Result<Box<dyn Endpoint>, Failure> {
         let unknown = || failed(format!("there is no provider {}", reader.provider));
         let provider = providers::find(&reader.provider).ok_or_else(unknown)?;
         let listen = SocketAddr::new(self.ip, 0);
         let opening = Opening { listen, ..Opening::here(self.trust.clone(), None) };
         let mut endpoint = provider.open(&opening)?;
-        endpoint.register(Arc::clone(memory) as Arc<dyn Memory>, regions).map_err(failed)?;
+        let memory = pools.of(provider).ok_or_else(unknown)?;
+        endpoint.register(memory, &regions(&wanted.workload)).map_err(failed)?;
         let blocks = blocks(&wanted.workload, Side::Source, wanted.seed).map_err(failed)?;
         endpoint.grant(AgentId(reader.agent), TOKEN, blocks).map_err(failed)?;
         Ok(endpoint)
+    }
+}
+
+/// One pool for all endpoints that read the same kind of memory.
+struct Pools {
+    host: Option<Arc<HostMemory>>,
+    shared: Option<Arc<SharedMemory>>,
+}
+
+impl Pools {
+    /// Those that are wanted, filled.
+    fn open(wanted: &Wanted) -> Result<Self, Failure> {
+        let any = |shared| {
+            let providers = wanted.readers.iter().filter_map(|one| providers::find(&one.provider));
+            providers.into_iter().any(|provider| provider.shared == shared)
+        };
+        let (host, shared) = (any(false) || wanted.bare, any(true));
+        let pools = [host, shared, wanted.plain].map(u64::from).iter().sum::<u64>();
+        let bytes = wanted.workload.pool_bytes();
+        check_memory(&format!("the source of {}", wanted.workload.name), pools * bytes)?;
+        let len = usize::try_from(bytes).map_err(failed)?;
+        let host = host.then(|| HostMemory::new(len)).transpose().map_err(failed)?;
+        let shared = shared.then(|| SharedMemory::new(len)).transpose().map_err(failed)?;
+        host.iter().for_each(|memory| bytes::fill(memory.words()));
+        shared.iter().for_each(|memory| bytes::fill(memory.words()));
+        Ok(Self { host: host.map(Arc::new), shared: shared.map(Arc::new) })
+    }
+
+    fn of(&self, provider: &Provider) -> Option<Arc<dyn Memory>> {
+        if provider.shared {
+            return Some(Arc::clone(self.shared.as_ref()?) as _);
+        }
+        Some(Arc::clone(self.host.as_ref()?) as _)
     }
 }
 
@@ -133,7 +156,12 @@ impl Stock {
             let card = endpoint.card();
             CardWords { agent: card.agent.0, address: card.address }
         });
-        Answer::Ready { cards: cards.collect(), plain: self.plain.as_ref().map(PlainSource::plain) }
+        let bare = self.bare.as_ref().map(|memory| Bare {
+            process: std::process::id(),
+            base: memory.base().as_ptr().addr() as u64,
+        });
+        let plain = self.plain.as_ref().map(PlainSource::plain);
+        Answer::Ready { cards: cards.collect(), plain, bare }
     }
 
     /// Nothing that is told here matters to who is read, but it must not pile up.

@@ -34,6 +34,8 @@ fn cpu() -> Duration {
 pub(super) struct Taken {
     pub(super) wall: Duration,
     pub(super) cpu: Duration,
+    /// Until the caller was free again, where somebody else does the rest.
+    pub(super) posted: Option<Duration>,
 }
 
 impl Taken {
@@ -42,7 +44,7 @@ impl Taken {
         let (before, start) = (cpu(), Instant::now());
         run()?;
         let wall = start.elapsed();
-        Ok(Self { wall, cpu: cpu().saturating_sub(before) })
+        Ok(Self { wall, cpu: cpu().saturating_sub(before), posted: None })
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Wanted {
     pub(super) seed: u64,
     /// Whether plain sockets are to be served.
     pub(super) plain: bool,
+    /// Whether the bare memory is to be read by this host's other process.
+    pub(super) bare: bool,
     /// Who reads over which provider.
     pub(super) readers: Vec<Reader>,
 }
@@ -51,10 +53,11 @@ pub(super) enum Answer {
     Welcome {
         providers: Vec<String>,
     },
-    /// The pool can be read: in the order of the readers, and by plain sockets.
+    /// The pool can be read: in the order of the readers, by plain sockets, and by the kernel.
     Ready {
         cards: Vec<CardWords>,
         plain: Option<Plain>,
+        bare: Option<Bare>,
     },
     Usage(Usage),
     /// The last word.
@@ -73,4 +76,11 @@ pub(super) struct CardWords {
 pub(super) struct Plain {
     pub(super) address: SocketAddr,
     pub(super) pass: u64,
+}
+
+/// Where the pool lies in the memory of the source's process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Bare {
+    pub(super) process: u32,
+    pub(super) base: u64,
 }

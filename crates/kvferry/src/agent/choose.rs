@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use connector::Peer;
 use connector::handshake::Handshake;
+use connector::{Class, Peer};
 use transport::shm::{self, ShmConfig, Unusable};
 use transport::{AgentId, Card, ConnectError, Endpoint, PeerId};
 
@@ -13,10 +13,27 @@ use crate::reach::Reach;
 use crate::{Config, FetchError};
 
 /// Why a provider is not used.
+#[derive(Debug, thiserror::Error)]
 enum Shunned {
     /// The peer does not have it.
+    #[error("the prefill engine has no other")]
     Absent,
-    Unusable(Unusable),
+    #[error("shm: {0}")]
+    Unusable(#[from] Unusable),
+}
+
+impl Shunned {
+    fn class(&self) -> Class {
+        match self {
+            Self::Unusable(why) if why.class() == transport::Class::PeerLost => Class::PeerLost,
+            Self::Absent | Self::Unusable(_) => Class::Config,
+        }
+    }
+
+    /// Whether it should work, and does not.
+    fn is_a_fault(&self) -> bool {
+        matches!(self, Self::Unusable(why) if !matches!(why, Unusable::OtherHost { .. }))
+    }
 }
 
 /// Chooses for one decode agent.
@@ -90,15 +107,13 @@ impl Chooser {
             Provider::Auto if self.tls => ("no other encrypts".to_owned(), false),
             Provider::Auto | Provider::Shm => match self.shared(theirs).await {
                 Ok(choice) => return Ok(choice),
-                Err(Shunned::Absent) => ("the prefill engine has no other".to_owned(), false),
-                Err(Shunned::Unusable(why)) => {
-                    (format!("shm: {why}"), !matches!(why, Unusable::OtherHost { .. }))
+                Err(shunned) if self.wanted == Provider::Shm => {
+                    let (why, class) = (shunned.to_string(), shunned.class());
+                    return Err(FetchError::Provider { wanted: self.wanted, why, class });
                 }
+                Err(shunned) => (shunned.to_string(), shunned.is_a_fault()),
             },
         };
-        if self.wanted == Provider::Shm {
-            return Err(FetchError::Provider { wanted: self.wanted, why });
-        }
         let card = self.tcp(theirs, at)?;
         Ok(Choice { card, rate: None, why, falls_short })
     }

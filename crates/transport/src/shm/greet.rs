@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::ShmConfig;
-use super::bell::{Bell, sleep};
+use crate::bell::{Bell, sleep};
 use crate::greet::Line;
 use crate::session::{Channel, Hello, Role, VERSIONS};
 

@@ -28,7 +28,6 @@
 
 mod address;
 mod atlas;
-mod bell;
 mod catalog;
 mod config;
 #[allow(unsafe_code)]

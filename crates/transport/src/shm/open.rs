@@ -14,15 +14,15 @@ use super::frame::ToReader;
 use super::greet::{Fresh, Look, hello};
 use super::input::Input;
 use super::outbox::Outbox;
-use super::process::{Process, Source};
+use super::process::{Process, Source, ended};
 use super::sys::{Credentials, credentials, read_process};
 use super::{ShmConfig, Unusable};
-use crate::error::broken;
-use crate::greet::greet;
+use crate::error::{broken, lost};
+use crate::greet::{GreetError, greet};
 use crate::memory::HostMemory;
 use crate::pieces::Pieces;
 use crate::session::{Greeting, Role};
-use crate::{AgentId, Memory, TransferError};
+use crate::{AgentId, Class, Memory, TransferError};
 
 /// Time between two tries to get into a source's queue.
 const QUEUE: Duration = Duration::from_millis(10);
@@ -66,7 +66,7 @@ pub(super) fn open(
         return Err(Unusable::OtherUser { own, theirs: peer.user });
     }
     introduce(&fresh, target, config, deadline)?;
-    let process = Process::open(peer.pid).map_err(Unusable::system("see the source's process"))?;
+    let process = Process::open(peer.pid)?;
     let source = Source { socket: Arc::clone(&socket), process };
     let opened =
         Opened { source, input: Input::default(), atlas: Atlas::default(), foreign: Ok(()) };
@@ -97,14 +97,24 @@ fn introduce(
     config: &ShmConfig,
     deadline: Instant,
 ) -> Result<(), Unusable> {
-    let unknown = |why: String| Unusable::Greeting { why };
-    let own = hello(config, Role::Decode).map_err(|why| unknown(why.to_string()))?;
+    let own = hello(config, Role::Decode).map_err(Unusable::system("draw a random number"))?;
     let greeting = Greeting::dialler(own, config.secret.clone());
-    let known = greet(fresh, greeting, deadline).map_err(|why| unknown(why.to_string()))?;
+    let known = greet(fresh, greeting, deadline).map_err(unknown)?;
     if known.hello.agent != target.agent {
-        return Err(unknown("another agent answers there".to_owned()));
+        return Err(Unusable::Greeting { why: "another agent answers there".to_owned() });
     }
     Ok(())
+}
+
+/// A source that falls silent or hangs up is lost; any other is not what it should be.
+fn unknown(why: GreetError) -> Unusable {
+    let lost = match &why {
+        GreetError::Io(_) => true,
+        GreetError::Greeting(why) => why.class() == Class::PeerLost,
+        GreetError::Unexpected(_) => false,
+    };
+    let why = why.to_string();
+    if lost { TransferError::Lost { why }.into() } else { Unusable::Greeting { why } }
 }
 
 impl Opened {
@@ -123,6 +133,8 @@ impl Opened {
                     }
                     ToReader::Here { pid, address, nonce } => {
                         self.foreign = self.prove(peer, pid, address, nonce);
+                        // What is no more looks like something that is in the way.
+                        self.source.is_there()?;
                         return self.checked();
                     }
                     _ => return Err(broken("a word before its time").into()),
@@ -134,7 +146,7 @@ impl Opened {
 
     pub(super) fn wait(&mut self, fresh: &Fresh<'_>, deadline: Instant) -> Result<(), Unusable> {
         let waited = fresh.wait(PollFlags::IN, deadline);
-        waited.map_err(|why| Unusable::Greeting { why: why.to_string() })?;
+        waited.map_err(|why| lost(&why))?;
         Ok(self.input.fill(&self.source.socket)?)
     }
 
@@ -162,8 +174,9 @@ impl Opened {
         far.push(std::ptr::without_provenance_mut(address), size_of::<u64>());
         // SAFETY: the near piece is in `room`, which is nobody else's and lives until the end.
         let read = unsafe { read_process(process.pid, &mut near, &mut far) };
-        let read = read.map_err(|why| match why.kind() {
-            io::ErrorKind::NotFound => Unusable::NoSharedPids,
+        let read = read.map_err(|why| match why.raw_os_error() {
+            // There is such a process: it is ending, and has no memory any more.
+            Some(libc::ESRCH) => ended().into(),
             _ => Unusable::refused(&why),
         })?;
         let found = room.words().first().map(|word| word.load(Relaxed));

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::bell::Bell;
 use crate::Memory;
+use crate::bell::Bell;
 use crate::sync::lock;
 
 /// What one side has to say to the other. Whoever adds something sends it at once if there is

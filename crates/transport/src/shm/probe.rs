@@ -144,10 +144,13 @@ fn copy(opened: &Opened, target: &Scatter, source: &Scatter<Plot>) -> Result<(),
         let portions = Portion::nth(target, index).zip(Portion::nth(source, index));
         let (near, far) = portions.ok_or_else(wrong)?;
         let copied = hands.copy(opened.source.process.as_ref(), near, far);
-        copied.map_err(|fault| match fault {
-            Fault::Unmapped => broken("a buffer that is not there"),
-            Fault::Source(why) => why,
-        })?;
+        if let Err(fault) = copied {
+            opened.source.is_there()?;
+            return Err(match fault {
+                Fault::Unmapped => broken("a buffer that is not there").into(),
+                Fault::Source(why) => why.into(),
+            });
+        }
     }
     Ok(opened.source.is_there()?)
 }

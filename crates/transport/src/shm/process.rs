@@ -1,14 +1,15 @@
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::bell::sleep;
+use super::unusable::Unusable;
 use crate::TransferError;
+use crate::bell::sleep;
 use crate::error::{hung_up, lost};
 
 /// A process that keeps its number for as long as this says that it lives: a number that was
@@ -19,11 +20,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// `None` for a number that no process here has.
-    pub(super) fn open(pid: i32) -> io::Result<Option<Self>> {
+    /// `None` for the number of processes that cannot be seen from here.
+    pub(super) fn open(pid: i32) -> Result<Option<Self>, Unusable> {
         let Some(named) = Pid::from_raw(pid) else { return Ok(None) };
-        let alive = pidfd_open(named, PidfdFlags::empty())?;
-        Ok(Some(Self { pid, alive }))
+        match pidfd_open(named, PidfdFlags::empty()) {
+            Ok(alive) => Ok(Some(Self { pid, alive })),
+            Err(Errno::SRCH) => Err(ended().into()),
+            Err(why) => Err(Unusable::system("see the source's process")(why)),
+        }
     }
 }
 

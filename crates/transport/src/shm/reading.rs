@@ -7,7 +7,6 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::MAX_WAITING;
 use super::atlas::Atlas;
-use super::bell::sleep;
 use super::copy::Hands;
 use super::frame::{ToReader, ToSource};
 use super::input::Input;
@@ -15,6 +14,7 @@ use super::open::Opened;
 use super::peer::Peer;
 use super::process::{Source, ended};
 use super::unusable::Unusable;
+use crate::bell::sleep;
 use crate::error::{broken, lost};
 use crate::portion::PORTION;
 use crate::tcp::MAX_OPEN_REQUEST_BYTES;

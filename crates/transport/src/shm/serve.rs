@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::MAX_WAITING;
-use super::bell::sleep;
 use super::catalog::{Catalog, Exhibit};
 use super::frame::{ToReader, ToSource};
 use super::input::Input;
 use super::outbox::Outbox;
+use crate::bell::sleep;
 use crate::error::{broken, lost};
 use crate::grants::{Grants, Permit};
 use crate::scatter::Scatter;

@@ -46,8 +46,7 @@ pub enum Unusable {
         /// The source's.
         theirs: u32,
     },
-    /// One side did not take the other for what it should be: another secret, another agent,
-    /// silence.
+    /// One side did not take the other for what it should be: another secret, another agent.
     #[error("the source and this side do not know each other: {why}")]
     Greeting {
         /// What is wrong.
@@ -83,7 +82,7 @@ pub enum Unusable {
         "the process that has the source's number is another one: its memory is not the source's"
     )]
     OtherMemory,
-    /// The connection broke while it was made.
+    /// The connection broke while it was made, or the source said nothing.
     #[error("the source was lost: {why}")]
     Lost {
         /// What was seen.

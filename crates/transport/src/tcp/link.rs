@@ -19,6 +19,12 @@ struct State {
 }
 
 impl Link {
+    /// One of this stream, so far.
+    pub(super) fn of(stream: Arc<Stream>) -> Self {
+        let state = State { streams: vec![stream], down: None };
+        Self { state: Mutex::new(state) }
+    }
+
     /// Adds a stream, so that [`close`](Self::close) reaches it from any thread.
     ///
     /// # Errors

@@ -3,8 +3,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::frame::{Status, ToReader};
+use super::link::broken;
 use super::wire::Portion;
 use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS};
+use crate::TransferError;
 use crate::grants::Permit;
 use crate::scatter::Scatter;
 use crate::sync::lock;
@@ -59,22 +61,46 @@ pub(super) enum Work {
 }
 
 impl SendQueue {
-    /// Adds a transfer; `None` if the reader has more open than the protocol allows.
-    pub(super) fn push(&self, transfer: u64, request_bytes: usize, rest: Rest) -> Option<()> {
+    /// Adds a transfer.
+    ///
+    /// # Errors
+    /// The reader has more open than the protocol allows.
+    pub(super) fn push(
+        &self,
+        transfer: u64,
+        request_bytes: usize,
+        rest: Rest,
+    ) -> Result<(), TransferError> {
         let mut state = lock(&self.state);
-        if state.closed {
-            return Some(());
+        if let Some(item) = state.admit(transfer, request_bytes, rest)? {
+            state.items.push_back(item);
+            self.work.notify_one();
         }
-        state.request_bytes += request_bytes;
-        if state.items.len() >= MAX_OPEN_REQUESTS || state.request_bytes > MAX_OPEN_REQUEST_BYTES {
-            return None;
+        Ok(())
+    }
+
+    /// The same, but if nothing waits to be sent, the caller gets the first work at once.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn push_or_take(
+        &self,
+        transfer: u64,
+        request_bytes: usize,
+        rest: Rest,
+    ) -> Result<Option<Work>, TransferError> {
+        let mut state = lock(&self.state);
+        let Some(item) = state.admit(transfer, request_bytes, rest)? else { return Ok(None) };
+        if state.items.is_empty() {
+            let work = state.step(item);
+            if !state.items.is_empty() {
+                self.work.notify_one();
+            }
+            return Ok(Some(work));
         }
-        if let Rest::Send(outgoing) = &rest {
-            state.open.push(Arc::downgrade(outgoing));
-        }
-        state.items.push_back(Item { transfer, request_bytes, taken: 0, rest });
+        state.items.push_back(item);
         self.work.notify_one();
-        Some(())
+        Ok(None)
     }
 
     /// Takes the next piece of work, waiting for at most `idle`.
@@ -122,6 +148,26 @@ impl SendQueue {
 }
 
 impl State {
+    /// Takes in a transfer, unless the connection is down.
+    fn admit(
+        &mut self,
+        transfer: u64,
+        request_bytes: usize,
+        rest: Rest,
+    ) -> Result<Option<Item>, TransferError> {
+        if self.closed {
+            return Ok(None);
+        }
+        self.request_bytes += request_bytes;
+        if self.items.len() >= MAX_OPEN_REQUESTS || self.request_bytes > MAX_OPEN_REQUEST_BYTES {
+            return Err(broken("too many open requests"));
+        }
+        if let Rest::Send(outgoing) = &rest {
+            self.open.push(Arc::downgrade(outgoing));
+        }
+        Ok(Some(Item { transfer, request_bytes, taken: 0, rest }))
+    }
+
     /// One step of a transfer, which goes to the back of the queue unless it was the last one.
     fn step(&mut self, mut item: Item) -> Work {
         let outgoing = match &item.rest {

@@ -1,7 +1,9 @@
 use std::io::{self, BufRead, BufReader, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
 
 use super::TcpConfig;
 use super::beat::{Beat, Pulse};
@@ -11,11 +13,16 @@ use super::queue::{Outgoing, Rest, SendQueue, Work};
 use super::stream::Stream;
 use super::wire::{Pieces, Portion};
 use super::{MAX_REQUEST_BYTES, request};
+use crate::bell::sleep;
 use crate::grants::Grants;
+use crate::sync::lock;
 use crate::{AgentId, GrantToken, TransferError};
 
 /// How often a connection looks after what no message tells it: silence, stuck sends.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Bytes of an answer that are sent without waking another thread.
+const SMALL: u64 = 64 << 10;
 
 /// The source's side of one connection.
 pub(super) struct Served {
@@ -23,6 +30,8 @@ pub(super) struct Served {
     pub(super) link: Arc<Link>,
     pub(super) grants: Arc<Grants>,
     pub(super) queue: SendQueue,
+    /// Held by whoever sends on the first stream.
+    pub(super) turn: Mutex<()>,
 }
 
 impl Served {
@@ -58,26 +67,30 @@ impl Served {
         first.socket().set_read_timeout(Some(TICK))?;
         Ok(Requests {
             served: self,
+            stream: first,
+            pieces: Pieces::new(),
             input: BufReader::with_capacity(64 << 10, first),
-            beat: Beat::new(config.heartbeat, config.missed_heartbeats),
-            reads: 0,
-            next_look: Instant::now() + TICK,
-            cut_after: config.cut_after,
+            care: Care {
+                served: self,
+                beat: Beat::new(config.heartbeat, config.missed_heartbeats),
+                reads: 0,
+                next_look: Instant::now() + TICK,
+                cut_after: config.cut_after,
+            },
         })
     }
 
     /// The life of a sender.
-    fn send(&self, mut stream: &Stream, pings: bool, idle: Duration) {
+    fn send(&self, mut stream: &Stream, first: bool, idle: Duration) {
         let mut pieces = Pieces::new();
         loop {
-            let sent = match self.queue.take(idle) {
-                Work::Portion { transfer, index, outgoing, end } => {
-                    send_portion(stream, &mut pieces, transfer, index, &outgoing, end)
-                }
-                Work::End(end) => stream.write_all(&end.encode()),
-                Work::Idle if pings => stream.write_all(&ToReader::Ping.encode()),
+            let work = self.queue.take(idle);
+            let _turn = first.then(|| lock(&self.turn));
+            let sent = match work {
+                Work::Idle if first => stream.write_all(&ToReader::Ping.encode()),
                 Work::Idle => Ok(()),
                 Work::Closed => return,
+                work => send(stream, &mut pieces, work, None),
             };
             if let Err(error) = sent {
                 return self.close(lost(&error));
@@ -86,26 +99,38 @@ impl Served {
     }
 }
 
-fn send_portion(
-    stream: &Stream,
+/// Does a piece of work that sends something.
+fn send(
+    mut stream: &Stream,
     pieces: &mut Pieces,
-    transfer: u64,
-    index: u64,
-    outgoing: &Outgoing,
-    end: Option<ToReader>,
+    work: Work,
+    wait: Option<&mut dyn FnMut() -> io::Result<()>>,
 ) -> io::Result<()> {
+    let (transfer, index, outgoing, end) = match work {
+        Work::Portion { transfer, index, outgoing, end } => (transfer, index, outgoing, end),
+        Work::End(end) => return stream.write_all(&end.encode()),
+        Work::Idle | Work::Closed => return Ok(()),
+    };
     let portion = Portion::nth(&outgoing.scatter, index).ok_or(io::ErrorKind::InvalidInput)?;
     let head = ToReader::Portion { transfer, index, len: portion.len() }.encode();
-    match end {
-        None => stream.send(pieces, &head, portion, &[]),
-        Some(end) => stream.send(pieces, &head, portion, &end.encode()),
-    }
+    let end = end.map(ToReader::encode);
+    let tail = end.as_ref().map_or(&[][..], |end| end);
+    stream.send(pieces, &head, portion, tail, wait)
 }
 
 /// What a reader says, as it arrives.
 struct Requests<'a> {
     served: &'a Served,
+    /// The first one, on which a reader speaks.
+    stream: &'a Stream,
+    pieces: Pieces,
     input: BufReader<&'a Stream>,
+    care: Care<'a>,
+}
+
+/// What has to be looked after while a reader says nothing.
+struct Care<'a> {
+    served: &'a Served,
     beat: Beat,
     reads: u64,
     next_look: Instant,
@@ -144,11 +169,50 @@ impl Requests<'_> {
         self.fill(&mut bytes)?;
         let blocks = request::decode(&bytes).ok_or(broken("a malformed request"))?;
         let served = self.served;
-        let rest = match served.grants.open(served.reader, GrantToken(token), &blocks) {
-            Some((permit, scatter)) => Rest::Send(Arc::new(Outgoing { scatter, permit })),
-            None => Rest::End(Status::NotGranted),
+        match served.grants.open(served.reader, GrantToken(token), &blocks) {
+            Some((permit, scatter)) => {
+                let small = scatter.bytes() <= SMALL;
+                let rest = Rest::Send(Arc::new(Outgoing { scatter, permit }));
+                match served.turn.try_lock() {
+                    Ok(turn) if small && self.has_room() => self.answer(turn, transfer, len, rest),
+                    _ => served.queue.push(transfer, len, rest),
+                }
+            }
+            None => served.queue.push(transfer, len, Rest::End(Status::NotGranted)),
+        }
+    }
+
+    /// Sends a small answer from this thread, if nothing else waits: to wake a sender takes longer
+    /// than to send it.
+    fn answer(
+        &mut self,
+        turn: MutexGuard<'_, ()>,
+        transfer: u64,
+        len: usize,
+        rest: Rest,
+    ) -> Result<(), TransferError> {
+        let work = self.served.queue.push_or_take(transfer, len, rest)?;
+        let Some(work) = work else { return Ok(()) };
+        let Self { stream, pieces, care, .. } = self;
+        // Nobody else would look after the connection meanwhile.
+        let mut wait = || {
+            let mut fds = [PollFd::new(stream.socket(), PollFlags::OUT)];
+            sleep(&mut fds, Some(TICK))?;
+            care.look_after().map_err(io::Error::other)
         };
-        served.queue.push(transfer, len, rest).ok_or(broken("too many open requests"))
+        let sent = send(stream, pieces, work, Some(&mut wait));
+        drop(turn);
+        sent.map_err(|why| lost(&why))
+    }
+
+    /// Whether some words can be sent without waiting. Under TLS nothing is sent from here: an
+    /// encrypted stream has no way to wait and look after the connection.
+    fn has_room(&self) -> bool {
+        let mut fds = [PollFd::new(self.stream.socket(), PollFlags::OUT)];
+        self.stream.seal().is_none() && sleep(&mut fds, Some(Duration::ZERO)).is_ok() && {
+            let [socket] = fds;
+            socket.revents() == PollFlags::OUT
+        }
     }
 
     /// Reads exactly `bytes`, looking after the connection while it waits.
@@ -162,18 +226,20 @@ impl Requests<'_> {
                     now.copy_from_slice(&there[..len]);
                     bytes = later;
                     self.input.consume(len);
-                    self.reads += 1;
+                    self.care.reads += 1;
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
                     _ => return Err(lost(&error)),
                 },
             }
-            self.look_after()?;
+            self.care.look_after()?;
         }
         Ok(())
     }
+}
 
+impl Care<'_> {
     fn look_after(&mut self) -> Result<(), TransferError> {
         let now = Instant::now();
         if now < self.next_look {

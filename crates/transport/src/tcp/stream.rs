@@ -31,16 +31,18 @@ impl Stream {
         self.seal.get_or_init(|| Box::new(seal))
     }
 
-    /// Sends `head`, the portion and `tail`, waiting for room as long as it takes.
+    /// Sends `head`, the portion and `tail`. Where there is no room for them, it sleeps as long as
+    /// it takes, or, on a stream without encryption, calls `wait`.
     pub(super) fn send(
         &self,
         pieces: &mut Pieces,
         head: &[u8],
         portion: Portion<'_>,
         tail: &[u8],
+        wait: Option<&mut dyn FnMut() -> io::Result<()>>,
     ) -> io::Result<()> {
         match self.seal() {
-            None => wire::send(&self.socket, pieces, head, portion, tail),
+            None => wire::send(&self.socket, pieces, head, portion, tail, wait),
             Some(seal) => seal.send(&self.socket, head, portion, tail),
         }
     }

@@ -42,14 +42,17 @@ fn message(pieces: &mut Pieces) -> libc::msghdr {
     message
 }
 
-/// Sends `head`, the portion and `tail`, waiting for room as long as it takes.
+/// Sends `head`, the portion and `tail`. Where the socket has no room, the kernel waits for it as
+/// long as it takes, or `wait` does.
 pub(super) fn send(
     socket: &TcpStream,
     pieces: &mut Pieces,
     head: &[u8],
     portion: Portion<'_>,
     tail: &[u8],
+    mut wait: Option<&mut dyn FnMut() -> io::Result<()>>,
 ) -> io::Result<()> {
+    let flags = libc::MSG_NOSIGNAL | if wait.is_some() { libc::MSG_DONTWAIT } else { 0 };
     let mut cursor = portion.cursor();
     let mut left = u64::from(portion.len());
     pieces.clear();
@@ -66,10 +69,13 @@ pub(super) fn send(
             let message = message(pieces);
             // SAFETY: the pieces point to `head`, `tail` and memory of `portion.scatter`, all
             // borrowed until this function returns; the kernel only reads from them.
-            let sent = retried(|| unsafe {
-                libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
-            });
-            pieces.advance(sent?);
+            let sent =
+                retried(|| unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) });
+            match (sent, &mut wait) {
+                (Ok(sent), _) => pieces.advance(sent),
+                (Err(why), Some(wait)) if why.kind() == io::ErrorKind::WouldBlock => wait()?,
+                (Err(why), _) => return Err(why),
+            }
         }
         if left == 0 {
             return Ok(());

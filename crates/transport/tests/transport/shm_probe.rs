@@ -1,7 +1,9 @@
 //! What a probe finds, and the names of what it does not.
 
+use std::io::Write;
 use std::sync::Arc;
 
+use crate::common::unix::{self, Source};
 use crate::common::*;
 use crate::shm_other::Other;
 use crate::tcp_secret::secret;
@@ -62,6 +64,34 @@ fn what_is_in_the_way_is_named() {
         let why = probe(&card, &config).unwrap_err();
         assert!(why.to_string().contains(words), "{why}");
         assert_eq!(why.class(), class, "{why}");
+    }
+}
+
+/// A source that dies while it is probed is lost: no setting is wrong.
+#[test]
+fn a_source_that_hangs_up_is_lost() {
+    for words in 0..4 {
+        let source = Source::new();
+        let card = source.card();
+        let playing = std::thread::spawn(move || {
+            match words {
+                0 => drop(source.accept_silently()),
+                1 => drop(source.accept()),
+                _ => {
+                    let mut socket = source.accept();
+                    socket.write_all(&source.here()).unwrap();
+                    if words == 3 {
+                        assert_eq!(unix::next(&mut socket).kind, unix::PROBE);
+                    }
+                }
+            }
+            // Its memory is there for as long as it is read.
+            source
+        });
+        let why = probe(&card, &config(None)).unwrap_err();
+        assert!(matches!(why, Unusable::Lost { .. }), "after {words} words: {why}");
+        assert_eq!(why.class(), Class::PeerLost);
+        playing.join().unwrap();
     }
 }
 

@@ -58,6 +58,11 @@ impl Serving {
 
 /// A request for the whole of the first `count` blocks of region 0.
 pub fn request(transfer: u64, count: u32) -> Vec<u8> {
+    request_of(transfer, count, PORTION_LEN)
+}
+
+/// The same for the first `len` bytes of each.
+fn request_of(transfer: u64, count: u32, len: u64) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(1_u32.to_le_bytes());
     body.extend(count.to_le_bytes());
@@ -66,7 +71,7 @@ pub fn request(transfer: u64, count: u32) -> Vec<u8> {
         body.extend(word.to_le_bytes());
     }
     body.extend(0_u64.to_le_bytes());
-    body.extend(PORTION_LEN.to_le_bytes());
+    body.extend(len.to_le_bytes());
     body.extend(0_u32.to_le_bytes());
     [frame(REQUEST, body.len() as u32, transfer, TOKEN.0), body].concat()
 }
@@ -156,17 +161,21 @@ fn revoking_cuts_a_send_and_the_connection_goes_on() {
 
 #[test]
 fn revoking_does_not_wait_for_a_stuck_reader() {
-    let mut serving = Serving::new();
-    let mut socket = raw::reader(&serving.card);
-    socket.write_all(&request(1, 64)).unwrap();
-    // It reads nothing, and the sender has filled all that lies between them.
-    wait_until_still(&socket);
-    let start = Instant::now();
-    serving.source.revoke(TOKEN);
-    let events = wait(&mut serving.source, |events| !events.is_empty());
-    assert_eq!(events, [Event::Revoked { token: TOKEN }]);
-    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
-    assert!(hangs_up(&socket));
+    // Portions that senders send, and answers that are sent as they are asked for.
+    let small = (1..2000).flat_map(|id| request_of(id, 1, 60_000)).collect();
+    for asked in [request(1, 64), small] {
+        let mut serving = Serving::new();
+        let mut socket = raw::reader(&serving.card);
+        socket.write_all(&asked).unwrap();
+        // It reads nothing, and the source has filled all that lies between them.
+        wait_until_still(&socket);
+        let start = Instant::now();
+        serving.source.revoke(TOKEN);
+        let events = wait(&mut serving.source, |events| !events.is_empty());
+        assert_eq!(events, [Event::Revoked { token: TOKEN }]);
+        assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+        assert!(hangs_up(&socket));
+    }
 }
 
 #[test]

@@ -10,9 +10,11 @@ pub(in super::super) fn measured(name: &str, cases: &[(&str, Kind, bool, &[f64])
         is_limit,
         rounds: (0..).zip(seconds).map(|(at, &seconds)| round(case, name, at, seconds)).collect(),
         times: seconds[1..].to_vec(),
+        posted: Vec::new(),
         over_pools: Both { reader: 3 << 20, source: 2 << 20 },
     };
-    Measured { workload, series: cases.iter().map(series).collect() }
+    let series = cases.iter().map(series).collect();
+    Measured { workload, series, skipped: Vec::new(), idle: Both { reader: 0.01, source: 0.0 } }
 }
 
 fn round(case: &str, workload: &str, round: u32, seconds: f64) -> Round {

@@ -6,19 +6,19 @@ use rustix::event::{EventfdFlags, PollFd, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 /// Wakes a thread that waits for sockets as well.
-pub(super) struct Bell(OwnedFd);
+pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // It fails only when the counter is full, and then the descriptor is readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn hush(&self) {
+    pub(crate) fn hush(&self) {
         // It fails only when the counter is 0, which is what is wanted.
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
@@ -31,7 +31,7 @@ impl AsFd for Bell {
 }
 
 /// Sleeps until one of the descriptors has something to tell, or for so long.
-pub(super) fn sleep(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> io::Result<()> {
+pub(crate) fn sleep(fds: &mut [PollFd<'_>], at_most: Option<Duration>) -> io::Result<()> {
     // A time beyond what the kernel counts is as good as none.
     let limit = at_most.and_then(|limit| Timespec::try_from(limit).ok());
     match poll(fds, limit.as_ref()) {

@@ -29,7 +29,10 @@ impl Events {
         let mut waiting = lock(&self.waiting);
         let before = waiting.len();
         waiting.extend(events);
-        if before == 0 && !waiting.is_empty() {
+        let first = before == 0 && !waiting.is_empty();
+        // Whoever wakes up wants the lock. If the events are taken before, it wakes for nothing.
+        drop(waiting);
+        if first {
             self.wake();
         }
     }

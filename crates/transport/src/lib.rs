@@ -18,6 +18,7 @@ compile_error!("transport is for Linux on x86-64 and arm64");
 
 mod bell;
 mod endpoint;
+mod ends;
 mod error;
 mod events;
 mod grants;

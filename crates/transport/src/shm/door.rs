@@ -11,6 +11,7 @@ use super::outbox::Outbox;
 use super::serve::Served;
 use super::sys::credentials;
 use super::{ShmConfig, tracer};
+use crate::ends;
 use crate::grants::Grants;
 use crate::greet::{GreetError, greet};
 use crate::guests::{Caller, Guests, Room, Standing};
@@ -31,21 +32,21 @@ impl Caller for UnixStream {
     }
 }
 
-impl Door {
-    pub(super) fn new(config: ShmConfig, grants: Arc<Grants>, catalog: Arc<Catalog>) -> Self {
-        let room = Room { readers: config.max_readers, strangers: config.max_strangers };
-        Self { config, grants, catalog, guests: Guests::new(room) }
-    }
-
-    /// Accepts until [`close`](Self::close), and returns when every thread has ended.
-    pub(super) fn run(&self, listener: &UnixListener) {
+impl ends::Door<UnixListener> for Door {
+    fn run(&self, listener: &UnixListener) {
         let accept = || Ok(listener.accept()?.0);
         self.guests.run(accept, |number, socket| self.receive(number, socket));
     }
 
-    /// Ends every connection, and lets no more in.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.guests.close();
+    }
+}
+
+impl Door {
+    pub(super) fn new(config: ShmConfig, grants: Arc<Grants>, catalog: Arc<Catalog>) -> Self {
+        let room = Room { readers: config.max_readers, strangers: config.max_strangers };
+        Self { config, grants, catalog, guests: Guests::new(room) }
     }
 
     /// Gets to know who is at a socket, and serves.

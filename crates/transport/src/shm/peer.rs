@@ -11,6 +11,7 @@ use super::open::{Target, open};
 use super::outbox::Outbox;
 use super::process::Source;
 use super::reading::Reading;
+use crate::ends::Remote;
 use crate::error::hung_up;
 use crate::events::Events;
 use crate::portion::Portion;
@@ -24,6 +25,18 @@ pub(super) struct Peer {
     pub(super) outbox: Outbox,
     pub(super) desk: Desk,
     down: Mutex<Option<TransferError>>,
+}
+
+impl Remote for Peer {
+    fn close(&self, why: TransferError) {
+        lock(&self.down).get_or_insert(why);
+        self.desk.close();
+        self.outbox.close();
+    }
+
+    fn cancel(&self, id: TransferId) {
+        self.tell(self.desk.cancel(id.0));
+    }
 }
 
 impl Peer {
@@ -49,19 +62,6 @@ impl Peer {
             self.outbox.bell().ring();
         }
         Ok(())
-    }
-
-    /// Ends a transfer as soon as may be, if this peer has it.
-    pub(super) fn cancel(&self, id: TransferId) {
-        self.tell(self.desk.cancel(id.0));
-    }
-
-    /// Ends the connection; what follows from it is told by the thread of the peer. The first
-    /// reason stays.
-    pub(super) fn close(&self, why: TransferError) {
-        lock(&self.down).get_or_insert(why);
-        self.desk.close();
-        self.outbox.close();
     }
 
     /// Why the connection is down, if it is.

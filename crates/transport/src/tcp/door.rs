@@ -12,6 +12,7 @@ use super::serve::Served;
 use super::stream::Stream;
 use super::{MAX_STREAMS, TcpConfig};
 use crate::AgentId;
+use crate::ends;
 use crate::grants::Grants;
 use crate::guests::{Caller, Guests, Room, Standing};
 use crate::session::{Channel, Greeting, Hello, Known, Role, VERSIONS};
@@ -40,14 +41,8 @@ impl Caller for Link {
     }
 }
 
-impl Door {
-    pub(super) fn new(config: TcpConfig, grants: Arc<Grants>) -> Self {
-        let room = Room { readers: config.max_readers, strangers: config.max_strangers };
-        Self { config, grants, guests: Guests::new(room), parties: Mutex::default() }
-    }
-
-    /// Accepts until [`close`](Self::close), and returns when every thread has ended.
-    pub(super) fn run(&self, listener: &TcpListener) {
+impl ends::Door<TcpListener> for Door {
+    fn run(&self, listener: &TcpListener) {
         let accept = || {
             let (socket, _) = listener.accept()?;
             Ok(Link::of(Arc::new(Stream::new(socket))))
@@ -55,9 +50,15 @@ impl Door {
         self.guests.run(accept, |number, link| self.receive(number, link));
     }
 
-    /// Ends every connection, and lets no more in.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.guests.close();
+    }
+}
+
+impl Door {
+    pub(super) fn new(config: TcpConfig, grants: Arc<Grants>) -> Self {
+        let room = Room { readers: config.max_readers, strangers: config.max_strangers };
+        Self { config, grants, guests: Guests::new(room), parties: Mutex::default() }
     }
 
     /// Gets to know who is at a socket. The first stream of a connection then waits for the

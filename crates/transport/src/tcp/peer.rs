@@ -14,6 +14,7 @@ use super::outbox::Outbox;
 use super::stream::Stream;
 use super::wire::Pieces;
 use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS, TcpConfig};
+use crate::ends::Remote;
 use crate::events::Events;
 use crate::sync::lock;
 use crate::{Event, GrantToken, Outcome, PeerId, SubmitErrorKind, TransferError, TransferId};
@@ -36,6 +37,19 @@ struct Inbox {
     request_bytes: usize,
     fencing: bool,
     closed: bool,
+}
+
+impl Remote for Peer {
+    fn close(&self, why: TransferError) {
+        self.link.close(why);
+        self.outbox.close();
+    }
+
+    fn cancel(&self, id: TransferId) {
+        if self.find(id.0).is_some_and(|incoming| incoming.cancel()) {
+            self.outbox.push(&ToSource::Cancel { transfer: id.0 }.encode(), None);
+        }
+    }
 }
 
 impl Peer {
@@ -79,19 +93,6 @@ impl Peer {
         inbox.request_bytes = request_bytes;
         inbox.open.insert(incoming.id.0, Arc::new(incoming));
         Ok(())
-    }
-
-    /// Asks the source to stop a transfer, if this peer has it.
-    pub(super) fn cancel(&self, id: TransferId) {
-        if self.find(id.0).is_some_and(|incoming| incoming.cancel()) {
-            self.outbox.push(&ToSource::Cancel { transfer: id.0 }.encode(), None);
-        }
-    }
-
-    /// Ends the connection; what follows from it is told by the thread of the peer.
-    pub(super) fn close(&self, why: TransferError) {
-        self.link.close(why);
-        self.outbox.close();
     }
 
     /// The life of the connection: connects, receives, and tells how all ended.
@@ -222,8 +223,13 @@ impl Peer {
     fn complete(&self, incoming: &Incoming, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
         let mut inbox = lock(&self.inbox);
-        if inbox.open.remove(&incoming.id.0).is_some() {
+        let open = inbox.open.remove(&incoming.id.0).is_some();
+        if open {
             inbox.request_bytes -= incoming.request_bytes;
+        }
+        // Whoever hears of it asks for the next one, and wants the lock.
+        drop(inbox);
+        if open {
             self.events.push(Event::Completion { id: incoming.id, outcome });
         }
     }

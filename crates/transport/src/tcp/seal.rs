@@ -87,22 +87,23 @@ impl Seal {
         self.push(socket, bytes, sealed)
     }
 
-    /// Sends `head`, the portion and `tail`.
+    /// Sends `head`, the portion if there is one, and `tail`.
     pub(super) fn send(
         &self,
         socket: &TcpStream,
         head: &[u8],
-        portion: Portion<'_>,
+        portion: Option<Portion<'_>>,
         tail: &[u8],
     ) -> io::Result<()> {
         let Outward { plain, sealed } = &mut *lock(&self.outward);
-        let (mut cursor, mut left) = (portion.cursor(), u64::from(portion.len()));
+        let mut cursor = portion.map(Portion::cursor);
+        let mut left = portion.map_or(0, |portion| u64::from(portion.len()));
         plain.resize(CHUNK, 0);
         let mut have = head.len();
         plain[..have].copy_from_slice(head);
         while left > 0 {
             let room = plain.len() - have;
-            let slice = cursor.next_slice(left.min(room as u64));
+            let slice = cursor.as_mut().and_then(|at| at.next_slice(left.min(room as u64)));
             let slice = slice.ok_or(io::ErrorKind::InvalidInput)?;
             let copied = slice.read_into(&mut plain[have..]);
             left -= copied as u64;

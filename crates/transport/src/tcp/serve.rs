@@ -101,21 +101,21 @@ impl Served {
 
 /// Does a piece of work that sends something.
 fn send(
-    mut stream: &Stream,
+    stream: &Stream,
     pieces: &mut Pieces,
     work: Work,
     wait: Option<&mut dyn FnMut() -> io::Result<()>>,
 ) -> io::Result<()> {
     let (transfer, index, outgoing, end) = match work {
         Work::Portion { transfer, index, outgoing, end } => (transfer, index, outgoing, end),
-        Work::End(end) => return stream.write_all(&end.encode()),
+        Work::End(end) => return stream.send(pieces, &end.encode(), None, &[], wait),
         Work::Idle | Work::Closed => return Ok(()),
     };
     let portion = Portion::nth(&outgoing.scatter, index).ok_or(io::ErrorKind::InvalidInput)?;
     let head = ToReader::Portion { transfer, index, len: portion.len() }.encode();
     let end = end.map(ToReader::encode);
     let tail = end.as_ref().map_or(&[][..], |end| end);
-    stream.send(pieces, &head, portion, tail, wait)
+    stream.send(pieces, &head, Some(portion), tail, wait)
 }
 
 /// What a reader says, as it arrives.
@@ -173,8 +173,10 @@ impl Requests<'_> {
             Some((permit, scatter)) => {
                 let small = scatter.bytes() <= SMALL;
                 let rest = Rest::Send(Arc::new(Outgoing { scatter, permit }));
+                // An encrypted stream has no way to wait and look after the connection.
+                let here = small && self.stream.seal().is_none();
                 match served.turn.try_lock() {
-                    Ok(turn) if small && self.has_room() => self.answer(turn, transfer, len, rest),
+                    Ok(turn) if here => self.answer(turn, transfer, len, rest),
                     _ => served.queue.push(transfer, len, rest),
                 }
             }
@@ -203,16 +205,6 @@ impl Requests<'_> {
         let sent = send(stream, pieces, work, Some(&mut wait));
         drop(turn);
         sent.map_err(|why| lost(&why))
-    }
-
-    /// Whether some words can be sent without waiting. Under TLS nothing is sent from here: an
-    /// encrypted stream has no way to wait and look after the connection.
-    fn has_room(&self) -> bool {
-        let mut fds = [PollFd::new(self.stream.socket(), PollFlags::OUT)];
-        self.stream.seal().is_none() && sleep(&mut fds, Some(Duration::ZERO)).is_ok() && {
-            let [socket] = fds;
-            socket.revents() == PollFlags::OUT
-        }
     }
 
     /// Reads exactly `bytes`, looking after the connection while it waits.

@@ -31,13 +31,13 @@ impl Stream {
         self.seal.get_or_init(|| Box::new(seal))
     }
 
-    /// Sends `head`, the portion and `tail`. Where there is no room for them, it sleeps as long as
+    /// Sends `head`, the portion if there is one, and `tail`. Where there is no room for them, it sleeps as long as
     /// it takes, or, on a stream without encryption, calls `wait`.
     pub(super) fn send(
         &self,
         pieces: &mut Pieces,
         head: &[u8],
-        portion: Portion<'_>,
+        portion: Option<Portion<'_>>,
         tail: &[u8],
         wait: Option<&mut dyn FnMut() -> io::Result<()>>,
     ) -> io::Result<()> {

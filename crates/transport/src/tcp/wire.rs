@@ -42,23 +42,23 @@ fn message(pieces: &mut Pieces) -> libc::msghdr {
     message
 }
 
-/// Sends `head`, the portion and `tail`. Where the socket has no room, the kernel waits for it as
+/// Sends `head`, the portion if there is one, and `tail`. Where the socket has no room, the kernel waits for it as
 /// long as it takes, or `wait` does.
 pub(super) fn send(
     socket: &TcpStream,
     pieces: &mut Pieces,
     head: &[u8],
-    portion: Portion<'_>,
+    portion: Option<Portion<'_>>,
     tail: &[u8],
     mut wait: Option<&mut dyn FnMut() -> io::Result<()>>,
 ) -> io::Result<()> {
     let flags = libc::MSG_NOSIGNAL | if wait.is_some() { libc::MSG_DONTWAIT } else { 0 };
-    let mut cursor = portion.cursor();
-    let mut left = u64::from(portion.len());
+    let mut cursor = portion.map(Portion::cursor);
+    let mut left = portion.map_or(0, |portion| u64::from(portion.len()));
     pieces.clear();
     pieces.push(head.as_ptr().cast_mut(), head.len());
     loop {
-        left -= line_up(pieces, &mut cursor, left);
+        left -= cursor.as_mut().map_or(0, |cursor| line_up(pieces, cursor, left));
         if left == 0 {
             pieces.push(tail.as_ptr().cast_mut(), tail.len());
         }

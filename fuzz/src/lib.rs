@@ -37,7 +37,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "planner", run: planner::spoiled },
     Target { name: "layout_json", run: planner::json },
     Target { name: "config_json", run: config::config },
@@ -46,6 +46,8 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "hello", run: transport::hello },
     Target { name: "frame", run: transport::frame },
     Target { name: "request", run: transport::request },
+    Target { name: "shm_frame", run: transport::shm_frame },
+    Target { name: "show", run: transport::show },
     Target { name: "codec", run: connector::codec },
     Target { name: "params", run: connector::params },
     Target { name: "handshake", run: connector::handshake },

@@ -1,7 +1,7 @@
 //! What users of KV hand-offs ran into, as tests: `rNN_<repository>_<issue>_…`.
 //!
-//! These are the public reports of layout arithmetic, of windows and prefixes, and of unequal
-//! tensor parallelism. Each test states the right bytes, not how the reported engine got them
+//! These are the public reports of layout arithmetic, of windows and prefixes, of unequal tensor
+//! parallelism, and of descriptors without end. Each test states the right bytes, not how the reported engine got them
 //! wrong. What a report says of anything beyond this crate is not tested here:
 //!
 //! | report | left out | why |
@@ -23,6 +23,8 @@ mod blocks;
 mod kit;
 #[path = "reports/pages.rs"]
 mod pages;
+#[path = "reports/peers.rs"]
+mod peers;
 #[path = "reports/tensor.rs"]
 mod tensor;
 #[path = "reports/windows.rs"]

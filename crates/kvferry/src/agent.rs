@@ -59,8 +59,6 @@ pub(crate) enum Command {
     Restored,
     /// What the machine holds.
     Counts(oneshot::Sender<Counts>),
-    /// D: how each known rank of a prefill engine is read.
-    Paths(oneshot::Sender<Vec<Path>>),
 }
 
 /// What a claim led to.
@@ -96,6 +94,8 @@ pub(crate) struct Agent {
     pub(crate) runtime: Handle,
     /// What it shows its peers, if anything.
     pub(crate) trust: Trust,
+    /// D: how each known rank of a prefill engine is read.
+    pub(crate) paths: watch::Receiver<Vec<Path>>,
     _driver: AbortOnDrop,
 }
 
@@ -123,9 +123,10 @@ impl Agent {
         };
         let part = freed.map_or_else(|| Part::Decode(greeter()), Part::Prefill);
         let driver = Driver::new(worker, Box::new(endpoint), engine.layout()?, config, part);
+        let (paths, trust) = (driver.neighbours.paths(), config.trust());
         let driver = AbortOnDrop(tokio::spawn(driver.run(inbox)?));
-        let trust = config.trust();
-        Ok(Self { commands, handshake, runtime: Handle::current(), trust, _driver: driver })
+        let runtime = Handle::current();
+        Ok(Self { commands, handshake, runtime, trust, paths, _driver: driver })
     }
 
     /// Ends everything that touches the engine's memory, and returns when nothing does; at once
@@ -147,13 +148,6 @@ impl Agent {
         let (reply, counts) = oneshot::channel();
         self.commands.send(Command::Counts(reply)).await.ok()?;
         counts.await.ok()
-    }
-
-    /// How the agent reads from each peer; `None` once it has stopped.
-    pub(crate) async fn paths(&self) -> Option<Vec<Path>> {
-        let (reply, paths) = oneshot::channel();
-        self.commands.send(Command::Paths(reply)).await.ok()?;
-        paths.await.ok()
     }
 }
 

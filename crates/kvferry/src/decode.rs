@@ -128,8 +128,14 @@ impl Decode {
     }
 
     /// How each rank of a prefill engine is read that this agent has met and not lost.
-    pub async fn paths(&self) -> Vec<Path> {
-        self.agent.paths().await.unwrap_or_default()
+    #[must_use]
+    pub fn paths(&self) -> Vec<Path> {
+        self.agent.paths.borrow().clone()
+    }
+
+    /// The same, with a sign when it changes.
+    pub(crate) fn watch_paths(&self) -> watch::Receiver<Vec<Path>> {
+        self.agent.paths.clone()
     }
 
     /// What the agent holds now; all 0 once it has stopped.

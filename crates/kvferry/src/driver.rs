@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use connector::params::RankAddress;
 use connector::{ClaimId, Counts, Ended, Fetch, Lease, Order, Why, Word};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::agent::AbortOnDrop;
-use crate::{Config, Decode, Engine, FetchError, FreedLeases, PrefillRank, StartError};
+use crate::{Config, Decode, Engine, FetchError, FreedLeases, Path, PrefillRank, StartError};
 use request::Request;
 
 /// One rank of an engine whose [scheduler](connector::Scheduler) may be another process: it
@@ -25,6 +25,8 @@ pub struct WorkerDriver {
     decode: Option<Arc<Decode>>,
     told: mpsc::UnboundedSender<Told>,
     reports: Arc<Reports>,
+    /// Of the decode agent.
+    paths: Option<Mutex<watch::Receiver<Vec<Path>>>>,
     _tasks: [AbortOnDrop; 2],
 }
 
@@ -98,7 +100,8 @@ impl WorkerDriver {
         };
         let freeing = free(freeing, Arc::clone(&reports));
         let tasks = [tokio::spawn(follower.run(hearing)), tokio::spawn(freeing)];
-        Ok(Self { prefill, decode, told, reports, _tasks: tasks.map(AbortOnDrop) })
+        let paths = decode.as_deref().map(|decode| Mutex::new(decode.watch_paths()));
+        Ok(Self { prefill, decode, told, reports, paths, _tasks: tasks.map(AbortOnDrop) })
     }
 
     /// Where decode agents reach this rank; `None` where it hands nothing off.
@@ -118,6 +121,16 @@ impl WorkerDriver {
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         self.reports.lock().drain(..).collect()
+    }
+
+    /// How each rank of prefill engines is read, where that has changed since the last call.
+    #[must_use]
+    pub fn new_paths(&self) -> Option<Vec<Path>> {
+        let paths = self.paths.as_ref()?;
+        let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
+        // Once the agent is gone, nothing changes any more.
+        let is_new = paths.has_changed().unwrap_or(false);
+        is_new.then(|| paths.borrow_and_update().clone())
     }
 
     /// Ends everything that was ordered before, as an engine must before it takes its memory

@@ -48,7 +48,7 @@ mod _kvferry {
     #[pymodule_export]
     use crate::scheduler::{Outcome, Scheduler};
     #[pymodule_export]
-    use crate::worker::{Report, Worker};
+    use crate::worker::{Path, Report, Worker};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -43,6 +43,21 @@ pub(crate) struct Report {
     reading: f64,
 }
 
+/// How one rank of a prefill engine is read.
+#[pyclass(frozen, get_all, module = "kvferry")]
+pub(crate) struct Path {
+    /// Where that rank was reached.
+    peer: String,
+    /// `shm` or `tcp`.
+    provider: &'static str,
+    /// What was measured before it was chosen, where that was possible.
+    bytes_per_second: Option<u64>,
+    /// Why it is not another one.
+    why: String,
+    /// A faster one should work, and does not.
+    falls_short: bool,
+}
+
 #[pymethods]
 impl Worker {
     /// `part` is `prefill`, `decode` or `both`.
@@ -91,6 +106,13 @@ impl Worker {
         Ok((reports.into_iter().map(Report::from).collect(), Some(said)))
     }
 
+    /// How each rank of prefill engines is read; `None` where that has not changed since the last
+    /// call.
+    fn paths(&self) -> Option<Vec<Path>> {
+        let paths = self.driver.new_paths()?;
+        Some(paths.into_iter().map(Path::from).collect())
+    }
+
     /// Ends everything that touches the memory, and returns when nothing does.
     fn withdraw(&self, py: Python<'_>) {
         py.detach(|| self.runtime.block_on(self.driver.withdraw()));
@@ -113,6 +135,18 @@ impl Worker {
         counts.set_item("engines", fetched.engines)?;
         counts.set_item("misdirected", kept.misdirected + fetched.misdirected)?;
         Ok(counts)
+    }
+}
+
+impl From<kvferry::Path> for Path {
+    fn from(path: kvferry::Path) -> Self {
+        Self {
+            peer: path.at.to_string(),
+            provider: path.provider,
+            bytes_per_second: path.rate,
+            why: path.why,
+            falls_short: path.falls_short,
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 """Counters count what their documentation says, once: see report R103."""
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fake.engine import Engine, play, rest
 from fake.model import HYBRID
 from fake.pair import ask, decode, hand_off, prefill, prompt
@@ -104,10 +107,11 @@ def test_r103_prometheus_has_every_counter_and_series() -> None:
         "bytes": [10, 20],
         "claim_seconds": [0.1, 0.2],
         "read_seconds": [0.3, 0.4],
+        "ways": {},
     }
     observer.observe(data, 1)
     observer.observe({"counts": {"received": 1}, "ready": None, "bytes": [5],
-                      "claim_seconds": [0.5], "read_seconds": [0.6]}, engine_idx=1)
+                      "claim_seconds": [0.5], "read_seconds": [0.6], "ways": {}}, engine_idx=1)
     values = {name: metric.values for name, metric in metrics.items()}
     assert values["vllm:kvferry_received"] == {("toy", "0"): [], ("toy", "1"): [2, 1]}
     assert values["vllm:kvferry_failed"][("toy", "1")] == [1]
@@ -122,3 +126,57 @@ def test_nothing_is_told_where_nothing_was(start: Start) -> None:
     for _ in range(5):
         p.step()
     assert p.told == []
+
+
+def test_r98_the_way_to_each_peer_is_in_the_stats(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything worked a hundred times slower over TCP, and nothing said so. Each rank tells once
+    how it reads from each rank of P, how fast that was when tried, and why not faster."""
+    p = start(HYBRID, "kv_producer", ways=2)
+    fast = start(HYBRID, "kv_consumer", ways=2)
+    slow = start(HYBRID, "kv_consumer", ways=2, extra={"transport": "tcp"})
+    for d, provider, why in [
+        (fast, "shm", "none is faster"),
+        (slow, "tcp", "it is the one that is wanted"),
+    ]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="vllm"):
+            hand_off(p, d, prompt(65))
+            hand_off(p, d, prompt(66, 1))
+            rest(p, d)
+        told = [data["ways"] for data in d.told if data["ways"]]
+        ways = {rank: paths for each in told for rank, paths in each.items()}
+        assert sum(map(len, told)) == 2 and set(ways) == {"0", "1"}, "once for each rank"
+        peers = [path["peer"] for (path,) in ways.values()]
+        for rank, (path,) in ways.items():
+            assert (path["provider"], path["why"]) == (provider, why)
+            assert (path["rate"] is None) == (provider == "tcp") and not path["falls_short"]
+            said = f"rank {rank} reads from {path['peer']} by {provider}"
+            [line] = [one for one in caplog.messages if said in one]
+            assert line.endswith(f", since {why}") and ("MB/s" in line) == (provider == "shm")
+        assert len(set(peers)) == 2 and all(":" in peer for peer in peers)
+
+
+def test_r98_peers_are_counted_by_what_reads_them() -> None:
+    """One metric: a way that falls short is told from one that is as it should be, ranks that say
+    nothing new keep theirs, and peers that are gone are counted no more."""
+    def way(provider: str, rate: int | None = None, short: bool = False) -> dict[str, Any]:
+        return {"peer": "p:1", "provider": provider, "rate": rate, "why": "", "falls_short": short}
+
+    observer, metrics = registered(KvferryConnector)
+    empty = KvferryConnector.build_kv_connector_stats()
+    assert empty is not None
+    nothing = empty.to_dict()
+    first = {"0": [way("shm", 9_000_000), way("tcp", short=True)], "1": [way("shm", 7_000_000)]}
+    observer.observe(nothing | {"ways": first})
+    observer.observe(nothing)
+    observer.observe(nothing | {"ways": {"0": [way("shm", 9_000_000)]}})
+    peers = metrics["vllm:kvferry_peers"]
+    assert peers.labelnames == ["model_name", "engine", "provider", "falls_short"]
+    assert peers.values == {("toy", "0", "shm", "no"): [2, 2], ("toy", "0", "tcp", "yes"): [1, 0]}
+    rate = metrics["vllm:kvferry_probed_bytes_per_second"]
+    assert rate.values == {("toy", "0", "shm"): [7_000_000, 7_000_000]}
+    stats = KvferryConnector.build_kv_connector_stats(nothing | {"ways": first})
+    assert stats is not None and not stats.is_empty()
+    assert stats.reduce() == {"shm peers": 2, "tcp peers that fall short": 1, "slowest shm MB/s": 7.0}

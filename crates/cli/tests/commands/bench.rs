@@ -192,3 +192,33 @@ fn a_source_that_is_killed() {
     assert_eq!(code, Some(5), "{error}");
     assert!(error.contains("source"), "{error}");
 }
+
+/// Report R99: reads far slower than writes, and small batches far under the raw tool, showed only
+/// in production. One table has blocks singly and many at once, small and large, for each provider
+/// beside the limit; there are reads alone, and the help says so.
+#[test]
+fn r99_one_table_of_single_blocks_and_batches() {
+    let folder = folder();
+    let names = ["4KiBx1", "4KiBx128", "64KiBx1", "64KiBx32", "1MiBx1", "1MiBx4"];
+    let bytes = [1 << 12, 128 << 12, 1 << 16, 32 << 16, 1 << 20, 4 << 20];
+    let (workloads, cases) = (names.join(","), ["memcpy", "plain tcp 1 stream", "tcp", "shm"]);
+    let shown = cases.join(",");
+    let arguments = ["bench", "--workload", &workloads, "--rounds", "1", "--case", &shown];
+    let said = run(folder.path(), &[&arguments[..], &["--json"]].concat());
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let workloads: Vec<(&str, u64)> = names.into_iter().zip(bytes).collect();
+    right(&said.stdout, &cases, &workloads, 1);
+    let said = run(folder.path(), &arguments);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<String> = words(&said.stdout).collect();
+    assert!(
+        lines.iter().any(|line| line == "blocks memcpy plain tcp 1 stream tcp shm"),
+        "{}",
+        said.stdout
+    );
+    for name in names {
+        assert!(lines.iter().any(|line| line.starts_with(&format!("{name} "))), "{}", said.stdout);
+    }
+    let help = run(folder.path(), &["bench", "--help"]).stdout;
+    assert!(help.contains("Only reads are measured"), "{help}");
+}

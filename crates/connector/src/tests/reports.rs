@@ -8,6 +8,7 @@ use crate::message::{Answer, Message, Request};
 use crate::*;
 
 mod failures;
+mod moves;
 
 const P_NODE: usize = 0;
 const D_NODE: usize = 1;

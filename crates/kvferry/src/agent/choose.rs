@@ -49,6 +49,8 @@ pub(super) struct Chooser {
 pub(crate) struct Choice {
     /// Where its blocks are.
     card: Card,
+    /// Where it was reached.
+    at: SocketAddr,
     /// Bytes a second that were measured before it was chosen.
     rate: Option<u64>,
     /// Why it is not another one.
@@ -63,30 +65,34 @@ pub(crate) struct Choice {
 pub struct Path {
     /// The agent epoch of that rank.
     pub agent: u64,
+    /// Where its control channel was reached.
+    pub at: SocketAddr,
     /// `shm` or `tcp`.
     pub provider: &'static str,
     /// Bytes a second that were measured before it was chosen, where that was possible.
     pub rate: Option<u64>,
     /// Why it is not another one.
     pub why: String,
+    /// A faster one should work, and does not.
+    pub falls_short: bool,
 }
 
 impl Choice {
     /// Connects, and says how and why so.
     pub(super) fn connect(&self, endpoint: &mut dyn Endpoint) -> Result<PeerId, ConnectError> {
-        let Path { agent, provider, rate, why } = self.path();
+        let Path { agent, at, provider, rate, why, falls_short } = self.path();
         let mb_per_second = rate.map(|rate| rate / 1_000_000);
-        if self.falls_short {
-            tracing::warn!(agent, provider, why, "a faster way to this peer does not work");
+        if falls_short {
+            tracing::warn!(agent, %at, provider, why, "a faster way to this peer does not work");
         } else {
-            tracing::info!(agent, provider, mb_per_second, why, "a peer is read from");
+            tracing::info!(agent, %at, provider, mb_per_second, why, "a peer is read from");
         }
         endpoint.connect(&self.card)
     }
 
     pub(super) fn path(&self) -> Path {
-        let Self { card, rate, why, .. } = self;
-        Path { agent: card.agent.0, provider: card.provider, rate: *rate, why: why.clone() }
+        let Self { card, at, rate, why, falls_short } = self.clone();
+        Path { agent: card.agent.0, at, provider: card.provider, rate, why, falls_short }
     }
 }
 
@@ -105,7 +111,7 @@ impl Chooser {
         let (why, falls_short) = match self.wanted {
             Provider::Tcp => ("it is the one that is wanted".to_owned(), false),
             Provider::Auto if self.tls => ("no other encrypts".to_owned(), false),
-            Provider::Auto | Provider::Shm => match self.shared(theirs).await {
+            Provider::Auto | Provider::Shm => match self.shared(theirs, at).await {
                 Ok(choice) => return Ok(choice),
                 Err(shunned) if self.wanted == Provider::Shm => {
                     let (why, class) = (shunned.to_string(), shunned.class());
@@ -115,11 +121,11 @@ impl Chooser {
             },
         };
         let card = self.tcp(theirs, at)?;
-        Ok(Choice { card, rate: None, why, falls_short })
+        Ok(Choice { card, at, rate: None, why, falls_short })
     }
 
     /// Shared memory, tried and measured.
-    async fn shared(&self, theirs: &Handshake) -> Result<Choice, Shunned> {
+    async fn shared(&self, theirs: &Handshake, at: SocketAddr) -> Result<Choice, Shunned> {
         let card = theirs.cards.iter().find(|card| card.provider == SHM);
         let card = card.ok_or(Shunned::Absent)?;
         let agent = AgentId(card.agent.0);
@@ -129,7 +135,7 @@ impl Chooser {
         // A probe that panics has found nothing.
         let offer = offer.map_err(|_| Shunned::Absent)?.map_err(Shunned::Unusable)?;
         let (rate, why) = (Some(offer.rate()), "none is faster".to_owned());
-        Ok(Choice { card, rate, why, falls_short: false })
+        Ok(Choice { card, at, rate, why, falls_short: false })
     }
 
     /// TCP, if this side may go there.
@@ -144,3 +150,7 @@ impl Chooser {
         Ok(Card { provider: TCP, agent: AgentId(card.agent.0), address })
     }
 }
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod tests;

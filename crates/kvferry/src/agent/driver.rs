@@ -47,7 +47,7 @@ pub(super) struct Driver {
     endpoint: Box<dyn Endpoint>,
     layout: CacheLayout,
     started: Instant,
-    neighbours: Neighbours,
+    pub(super) neighbours: Neighbours,
     reads: Reads,
     claims: BTreeMap<ClaimId, Claimed>,
     part: Part,
@@ -135,7 +135,6 @@ impl Driver {
             Command::Restored => self.input(Input::Restored),
             // Whoever asked may be gone.
             Command::Counts(reply) => drop(reply.send(self.worker.counts())),
-            Command::Paths(reply) => drop(reply.send(self.neighbours.paths())),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which transfers belong to which claim.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use connector::{AgentEpoch, ClaimId, Input, ReadFailure};
@@ -66,9 +66,16 @@ impl Reads {
     /// Fills the endpoint's queues. Gives what the machine must be told of reads that it refused.
     fn submit(&mut self, endpoint: &mut dyn Endpoint) -> Vec<Input> {
         let mut told = Vec::new();
+        // Whoever has refused one would refuse all that wait for it, at the cost of each.
+        let mut full = BTreeSet::new();
         for transfer in std::mem::take(&mut self.waiting) {
+            if full.contains(&transfer.peer) {
+                self.waiting.push_back(transfer);
+                continue;
+            }
             let Err(refused) = endpoint.submit(transfer) else { continue };
             if refused.why == SubmitErrorKind::QueueFull {
+                full.insert(refused.transfer.peer);
                 self.waiting.push_back(*refused.transfer);
                 continue;
             }
@@ -134,3 +141,7 @@ fn verdict(outcome: &Outcome) -> Result<(), ReadFailure> {
         Outcome::Failed(_) => ReadFailure::PeerLost,
     })
 }
+
+#[cfg(test)]
+#[path = "reads_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@ async fn read_by(p: &mut P, d: &D) -> Path {
     let params = p.offer(1).await;
     assert_eq!(d.fetch(1, &params).await.unwrap(), BYTES);
     p.all_satisfied(1).await;
-    let [path] = &d.decode.paths().await[..] else { panic!("one peer, one path") };
+    let [path] = &d.decode.paths()[..] else { panic!("one peer, one path") };
     path.clone()
 }
 

@@ -1,9 +1,8 @@
 //! The frames of a connection: 24 bytes each, of the form that those of `tcp` have. A request
 //! and a show are followed by their bytes.
 
-use super::MAX_SHOW_BYTES;
-use crate::tcp::MAX_REQUEST_BYTES;
-use crate::tcp::frame::{Frame, pack, unpack};
+use super::frames::{Frame, pack, unpack};
+use super::{MAX_REQUEST_BYTES, MAX_SHOW_BYTES};
 
 /// What a reader says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

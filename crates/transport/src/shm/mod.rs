@@ -56,6 +56,8 @@ mod sys;
 mod tracer;
 mod unusable;
 
+use crate::tcp::{MAX_REQUEST_BYTES, frame as frames};
+use crate::{BoundRegion, Memory};
 pub use config::ShmConfig;
 pub use endpoint::ShmEndpoint;
 pub use probe::{Offer, probe};

@@ -7,7 +7,7 @@
 
 use strided::{Region, RegionId};
 
-use crate::{BoundRegion, Memory};
+use super::{BoundRegion, Memory};
 
 /// Bytes in front of the regions, and of a region.
 const HEAD: usize = 24;

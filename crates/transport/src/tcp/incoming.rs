@@ -115,3 +115,7 @@ impl Progress {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "incoming_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ mod common;
 mod contract;
 mod greeting;
 mod memory;
+mod reports;
 mod secret;
 mod session;
 mod shm_other;

@@ -15,14 +15,14 @@ use transport::{AgentId, BindError, Card, Endpoint, Event, Outcome};
 pub const PORTION_LEN: u64 = 2 << 20;
 
 /// A source with granted blocks of a portion each, far more than sockets hold.
-struct Serving {
+pub struct Serving {
     source: TcpEndpoint,
-    card: Card,
+    pub card: Card,
     pool: Pool,
 }
 
 impl Serving {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(|_| ())
     }
 

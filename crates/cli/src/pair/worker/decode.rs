@@ -165,7 +165,7 @@ impl Work {
             });
         moved.map_err(|fault| wrong(number, &fault))?;
         self.inspect(request, tables).await?;
-        let ways = Ways::of(&self.decode.paths().await);
+        let ways = Ways::of(&self.decode.paths());
         Ok(Figures { bytes, latency: claiming + reading, reading, ways })
     }
 

@@ -1,10 +1,13 @@
 """Counters of a connector, as vLLM gathers, logs and exports them.
 
 `data` of the stats holds, since the last step that had any: `bytes`, `claim_seconds` and
-`read_seconds` of every request that a rank received, in order, `counts` of events by name, and
-`ready`, 1 or 0 where that has changed.
+`read_seconds` of every request that a rank received, in order, `counts` of events by name,
+`ready`, 1 or 0 where that has changed, and `ways` of each rank for which they have: how it reads
+from each rank of prefill engines.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+
+    from kvferry import Path
 
 COUNTS = {
     "received": "Requests whose blocks a rank received",
@@ -41,6 +46,8 @@ SERIES = {
     "read_seconds": "Seconds from the order to read until the bytes counted",
 }
 READY = "0 after three loads in a row have failed that were no mix-up of requests, else 1"
+PEERS = "Ranks of prefill engines that ranks read from, by what moves the blocks"
+RATE = "Bytes a second that the slowest of them gave when it was tried, where it could be"
 _BUCKETS = {
     "bytes": [float(1 << shift) for shift in range(10, 36, 2)],
     "claim_seconds": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],
@@ -49,7 +56,20 @@ _BUCKETS = {
 
 
 def _empty() -> dict[str, Any]:
-    return {"counts": {}, "ready": None, **{name: [] for name in SERIES}}
+    return {"counts": {}, "ready": None, "ways": {}, **{name: [] for name in SERIES}}
+
+
+def _by_way(ways: Iterable[list[dict[str, Any]]]) -> Counter[tuple[str, bool]]:
+    """How many peers are read by which provider, and whether a faster one should work."""
+    return Counter((way["provider"], way["falls_short"]) for of_rank in ways for way in of_rank)
+
+
+def _slowest(ways: Iterable[list[dict[str, Any]]]) -> dict[str, int]:
+    """The lowest rate of each provider that was measured."""
+    slowest: dict[str, int] = {}
+    for way in (way for of_rank in ways for way in of_rank if way["rate"] is not None):
+        slowest[way["provider"]] = min(way["rate"], slowest.get(way["provider"], way["rate"]))
+    return slowest
 
 
 @dataclass
@@ -70,6 +90,19 @@ class Stats(KVConnectorStats):
     def ready(self, is_ready: bool) -> None:
         self.data["ready"] = int(is_ready)
 
+    def ways(self, rank: int, paths: "list[Path]") -> None:
+        # By text: what crosses processes as JSON has no other keys.
+        self.data["ways"][str(rank)] = [
+            {
+                "peer": path.peer,
+                "provider": path.provider,
+                "rate": path.bytes_per_second,
+                "why": path.why,
+                "falls_short": path.falls_short,
+            }
+            for path in paths
+        ]
+
     def reset(self) -> None:
         self.data = _empty()
 
@@ -88,6 +121,7 @@ class Stats(KVConnectorStats):
             self.count(name, times)
         if other.data["ready"] is not None:
             self.data["ready"] = other.data["ready"]
+        self.data["ways"].update(other.data["ways"])
         return self
 
     def reduce(self) -> dict[str, int | float]:
@@ -95,6 +129,11 @@ class Stats(KVConnectorStats):
         told: dict[str, int | float] = dict(self.data["counts"])
         if self.data["ready"] is not None:
             told["ready"] = self.data["ready"]
+        ways = self.data["ways"].values()
+        for (provider, falls_short), peers in sorted(_by_way(ways).items()):
+            told[f"{provider} peers" + (" that fall short" if falls_short else "")] = peers
+        for provider, rate in sorted(_slowest(ways).items()):
+            told[f"slowest {provider} MB/s"] = round(rate / 1e6, 1)
         if self.data["bytes"]:
             told["MB"] = round(sum(self.data["bytes"]) / 1e6, 3)
         for name in ("claim_seconds", "read_seconds"):
@@ -104,7 +143,7 @@ class Stats(KVConnectorStats):
         return told
 
     def is_empty(self) -> bool:
-        return not self.data["counts"] and self.data["ready"] is None
+        return not (self.data["counts"] or self.data["ways"]) and self.data["ready"] is None
 
 
 class PromMetrics(KVConnectorPromMetrics):
@@ -132,6 +171,15 @@ class PromMetrics(KVConnectorPromMetrics):
         for ready in self._ready.values():
             ready.set(1)
 
+        self._peers = self._by_provider("vllm:kvferry_peers", PEERS, "falls_short")
+        self._rate = self._by_provider("vllm:kvferry_probed_bytes_per_second", RATE)
+        self._ways: dict[int, dict[str, list[dict[str, Any]]]] = {}
+        self._shown: dict[int, set[tuple[str, bool]]] = {}
+
+    def _by_provider(self, name: str, about: str, *more: str) -> Any:
+        labels = [*self._labelnames, "provider", *more]
+        return self._gauge_cls(name=name, documentation=about, labelnames=labels)
+
     def _per_engine(self, metric: type[Any], name: str, about: str, **more: Any) -> dict[int, Any]:
         made = metric(name=name, documentation=about, labelnames=self._labelnames, **more)
         return {
@@ -146,3 +194,18 @@ class PromMetrics(KVConnectorPromMetrics):
         for name in SERIES:
             for value in transfer_stats_data[name]:
                 self._series[name][engine_idx].observe(value)
+        if transfer_stats_data["ways"]:
+            self._see(transfer_stats_data["ways"], engine_idx)
+
+    def _see(self, ways: dict[str, list[dict[str, Any]]], engine: int) -> None:
+        """Of ranks that have nothing new to tell, the last word counts."""
+        known = self._ways.setdefault(engine, {})
+        known.update(ways)
+        labels, peers = self.per_engine_labelvalues[engine], _by_way(known.values())
+        shown = self._shown.setdefault(engine, set())
+        shown.update(peers)
+        for provider, falls_short in shown:
+            way = self._peers.labels(*labels, provider, "yes" if falls_short else "no")
+            way.set(peers[provider, falls_short])
+        for provider, rate in _slowest(known.values()).items():
+            self._rate.labels(*labels, provider).set(rate)

@@ -1,12 +1,13 @@
 """The half of the connector that lives in each of vLLM's workers."""
 
+import logging
 import socket
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 from vllm.logger import init_logger
 
-from kvferry import CacheLayout, Engine, Memory, Report, Worker, random_u64
+from kvferry import CacheLayout, Engine, Memory, Path, Report, Worker, random_u64
 
 from .groups import Group
 from .identity import Identity
@@ -50,6 +51,7 @@ class WorkerHalf:
         self._ended: dict[str, Report] = {}
         self._unheard: set[str] = set()
         self._words: bytes | None = None
+        self._paths: dict[str, Path] = {}
         self.stats = Stats()
 
     # Start, sleep, end.
@@ -145,8 +147,30 @@ class WorkerHalf:
             for report in reports:
                 self._hear(report)
             self._words = words
+            paths = self._worker.paths()
+            if paths is not None:
+                self._see(paths)
         votes, self._votes = self._votes, KVConnectorTransferResults()
         return votes
+
+    def _see(self, paths: list[Path]) -> None:
+        """Which way each peer is read, said once for each and counted for all."""
+        assert self._presence is not None
+        rank, known = self._presence.rank, self._paths
+        self._paths = {path.peer: path for path in paths}
+        for path in paths:
+            if path.peer not in known:
+                rate = path.bytes_per_second
+                logger.log(
+                    logging.WARNING if path.falls_short else logging.INFO,
+                    "kvferry: rank %d reads from %s by %s%s, since %s",
+                    rank,
+                    path.peer,
+                    path.provider,
+                    "" if rate is None else f" at {rate / 1e6:.0f} MB/s",
+                    path.why,
+                )
+        self.stats.ways(rank, paths)
 
     def words(self) -> Words | None:
         words, self._words = self._words, None

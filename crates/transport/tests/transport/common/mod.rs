@@ -1,4 +1,5 @@
 //! What the tests of all providers share.
+pub mod limited;
 pub mod raw;
 pub mod unix;
 
@@ -29,6 +30,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Net {
     Loopback(LoopbackNet),
     Tcp,
+    /// TCP over so many sockets.
+    Streams(u16),
     Tls(Arc<Tls>),
     /// Loopback and TCP, joined; peers meet by that which comes first.
     Several(LoopbackNet, First),
@@ -52,6 +55,10 @@ impl Net {
         match self {
             Self::Loopback(net) => Box::new(net.endpoint(agent, max_in_flight).unwrap()),
             Self::Tcp => Self::tcp(agent, max_in_flight, None),
+            Self::Streams(streams) => {
+                let config = TcpConfig { max_in_flight, streams: *streams, ..config(agent) };
+                Box::new(TcpEndpoint::bind(config).unwrap())
+            }
             Self::Tls(tls) => Self::tcp(agent, max_in_flight, Some(Arc::clone(tls))),
             Self::Several(net, first) => {
                 let loopback = Box::new(net.endpoint(agent, max_in_flight).unwrap());
@@ -170,8 +177,13 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(net: &Net, from: Pool, to: Pool) -> Self {
+        Self::with_room_for(1024, net, from, to)
+    }
+
+    /// With a reader that takes so many transfers at a time.
+    pub fn with_room_for(max_in_flight: usize, net: &Net, from: Pool, to: Pool) -> Self {
         let mut source = net.endpoint(SOURCE);
-        let mut reader = net.endpoint(READER);
+        let mut reader = net.endpoint_with(READER, max_in_flight);
         let from = net.pool(from);
         from.register(&mut *source, 0);
         to.register(&mut *reader, 0);

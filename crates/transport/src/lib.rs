@@ -6,10 +6,12 @@
 //!
 //! * [`tcp`] works everywhere: parallel streams, straight from and into registered memory.
 //! * [`shm`] joins processes of one host: the reader copies straight out of the source's memory.
+//! * [`libfabric`] is the driver below a provider for network cards with RDMA.
 //! * [`Several`] joins providers of one agent.
 //! * [`loopback`] joins endpoints of one process, for tests and simulation.
 //!
-//! `unsafe` is confined to [`memory`] and the system calls of [`tcp`] and [`shm`].
+//! `unsafe` is confined to [`memory`], the system calls of [`tcp`] and [`shm`], and the calls into
+//! the library of [`libfabric`].
 
 #![deny(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod grants;
 mod greet;
 mod guests;
 mod ledger;
+pub mod libfabric;
 pub mod loopback;
 #[allow(unsafe_code)]
 pub mod memory;

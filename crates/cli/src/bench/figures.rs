@@ -68,11 +68,9 @@ pub(super) struct Measured {
     pub(super) idle: Both<f64>,
 }
 
-/// What is told of one case.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Summary {
-    pub(super) case: String,
-    pub(super) workload: String,
+/// How long transfers of one case took, in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Times {
     /// The first transfer of the pair, connecting included.
     pub(super) first_s: f64,
     pub(super) median_s: f64,
@@ -82,6 +80,15 @@ pub(super) struct Summary {
     pub(super) p99_s: Option<f64>,
     /// From block ids to a transfer that is on its way, where the caller does nothing more.
     pub(super) posted_s: Option<f64>,
+}
+
+/// What is told of one case.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Summary {
+    pub(super) case: String,
+    pub(super) workload: String,
+    #[serde(flatten)]
+    pub(super) times: Times,
     pub(super) gigabytes_per_second: f64,
     /// Its speed over that of the fastest plain limit of its kind.
     pub(super) of_limit: Option<f64>,
@@ -120,13 +127,15 @@ impl Measured {
         Summary {
             case: series.case.clone(),
             workload: self.workload.name.clone(),
-            first_s: first,
-            median_s: median,
-            min_s: quantile(&times, 0.0),
-            max_s: quantile(&times, 1.0),
-            p99_s: (times.len() >= 100).then(|| quantile(&times, 0.99)),
-            posted_s: (!series.posted.is_empty())
-                .then(|| quantile(&sorted(series.posted.clone()), 0.5)),
+            times: Times {
+                first_s: first,
+                median_s: median,
+                min_s: quantile(&times, 0.0),
+                max_s: quantile(&times, 1.0),
+                p99_s: (times.len() >= 100).then(|| quantile(&times, 0.99)),
+                posted_s: (!series.posted.is_empty())
+                    .then(|| quantile(&sorted(series.posted.clone()), 0.5)),
+            },
             gigabytes_per_second: self.rate(median),
             of_limit: self.limit(series.kind).map(|best| best.median() / median),
             cpu_s: Both {

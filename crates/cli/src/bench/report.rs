@@ -78,12 +78,12 @@ fn rates(measured: &Measured) -> Table {
         let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
         vec![
             summary.case.clone(),
-            ms(summary.median_s),
-            ms(summary.min_s),
+            ms(summary.times.median_s),
+            ms(summary.times.min_s),
             spread(&summary),
             format!("{:.2}", summary.gigabytes_per_second),
             of_limit(&summary),
-            ms(summary.first_s),
+            ms(summary.times.first_s),
             posted(&summary),
             ms(summary.cpu_s.reader),
             ms(summary.cpu_s.source),
@@ -110,11 +110,11 @@ fn latency(measured: &Measured) -> Table {
         let us = |seconds: f64| format!("{:.1}", seconds * 1e6);
         vec![
             summary.case.clone(),
-            us(summary.median_s),
-            summary.p99_s.map_or_else(|| "–".to_owned(), us),
-            us(summary.min_s),
+            us(summary.times.median_s),
+            summary.times.p99_s.map_or_else(|| "–".to_owned(), us),
+            us(summary.times.min_s),
             of_limit(&summary),
-            us(summary.first_s),
+            us(summary.times.first_s),
             posted(&summary),
             us(summary.cpu_s.reader),
             us(summary.cpu_s.source),
@@ -146,8 +146,8 @@ pub(super) fn sweep(all: &[&Measured]) -> Table {
 
 /// How far apart slowest and fastest are.
 fn spread(summary: &Summary) -> String {
-    if summary.median_s > 0.0 {
-        let spread = (summary.max_s - summary.min_s) / summary.median_s;
+    if summary.times.median_s > 0.0 {
+        let spread = (summary.times.max_s - summary.times.min_s) / summary.times.median_s;
         return format!("{:.0} %", 100.0 * spread);
     }
     "–".to_owned()
@@ -155,7 +155,7 @@ fn spread(summary: &Summary) -> String {
 
 /// Until the caller was free again, in microseconds.
 fn posted(summary: &Summary) -> String {
-    summary.posted_s.map_or_else(|| "–".to_owned(), |posted| format!("{:.1}", posted * 1e6))
+    summary.times.posted_s.map_or_else(|| "–".to_owned(), |posted| format!("{:.1}", posted * 1e6))
 }
 
 fn of_limit(summary: &Summary) -> String {

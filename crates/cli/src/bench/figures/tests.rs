@@ -35,11 +35,12 @@ fn round(case: &str, workload: &str, round: u32, seconds: f64) -> Round {
 fn the_first_round_is_told_apart_and_not_counted() {
     let measured = measured("W1", &[("tcp", Kind::Tcp, false, &[9.0, 0.1, 0.3, 0.2, 0.25, 0.4])]);
     let summary = measured.summaries().remove(0);
-    let told = [summary.first_s, summary.min_s, summary.median_s, summary.max_s];
+    let told =
+        [summary.times.first_s, summary.times.min_s, summary.times.median_s, summary.times.max_s];
     assert_eq!(told, [9.0, 0.1, 0.25, 0.4]);
     assert_eq!(summary.cpu_s, Both { reader: 0.125, source: 0.0625 });
     assert!((summary.gigabytes_per_second - 0.865).abs() < 0.001);
-    assert_eq!((summary.wrong, summary.p99_s, summary.of_limit), (1, None, None));
+    assert_eq!((summary.wrong, summary.times.p99_s, summary.of_limit), (1, None, None));
     assert_eq!(measured.wrong(), 1);
 }
 
@@ -64,13 +65,13 @@ fn each_case_is_compared_with_the_fastest_limit_of_its_kind() {
 fn the_slowest_in_a_hundred() {
     let times: Vec<f64> = (0..=200).map(f64::from).collect();
     let summary = measured("W4", &[("tcp", Kind::Tcp, false, &times)]).summaries().remove(0);
-    let p99 = summary.p99_s.unwrap();
+    let p99 = summary.times.p99_s.unwrap();
     assert!((p99 - 198.01).abs() < 1e-9, "{p99}");
-    assert_eq!(summary.median_s, 100.5, "between the two in the middle");
+    assert_eq!(summary.times.median_s, 100.5, "between the two in the middle");
 }
 
 #[test]
 fn nothing_measured_is_nothing() {
     let summary = measured("W4", &[("tcp", Kind::Tcp, false, &[1.0])]).summaries().remove(0);
-    assert_eq!((summary.median_s, summary.gigabytes_per_second), (0.0, 0.0));
+    assert_eq!((summary.times.median_s, summary.gigabytes_per_second), (0.0, 0.0));
 }

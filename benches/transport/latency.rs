@@ -13,7 +13,8 @@ const W4: Workload = Workload { regions: 1, pool: 64, moved: 1, block: 4096 };
 /// From `submit` until the completion has been polled by a thread that slept; and what the
 /// kernel takes for a request and its answer between two threads.
 pub fn bench() -> Fallible<()> {
-    let mut criterion = Criterion::default().configure_from_args();
+    // The arguments name sections.
+    let mut criterion = Criterion::default();
     compare(&mut criterion)?;
     criterion.final_summary();
     Ok(())

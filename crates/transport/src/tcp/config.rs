@@ -32,7 +32,7 @@ pub struct TcpConfig {
     pub max_strangers: usize,
     /// Time that a new connection has to introduce all its streams.
     pub hello_timeout: Duration,
-    /// How often each side shows that it lives when it has nothing else to say.
+    /// How often a reader shows that it lives, which the source answers unless it is busy sending.
     pub heartbeat: Duration,
     /// So many heartbeats without a sign of life, and the peer is down.
     pub missed_heartbeats: u32,

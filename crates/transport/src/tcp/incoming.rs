@@ -39,6 +39,10 @@ impl Incoming {
         Self { id, deadline, request_bytes, target, progress: Mutex::default() }
     }
 
+    pub(super) fn bytes(&self) -> u64 {
+        self.target.bytes()
+    }
+
     /// Notes that the transfer is not wanted any more; false if that was known.
     pub(super) fn cancel(&self) -> bool {
         !std::mem::replace(&mut lock(&self.progress).cancelled, true)

@@ -13,8 +13,8 @@ use crate::sync::lock;
 /// How long the pulse looks away while a socket has no room.
 const ROOM: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// What a reader has to say to a source. Whoever adds something sends it at once if there is
-/// room, and never blocks; the rest waits for the pulse of the connection.
+/// What a reader has to say to a source. Whoever adds something urgent sends it at once if there is
+/// room, and never blocks; all else waits for the pulse of the connection.
 pub(super) struct Outbox {
     state: Mutex<State>,
     wake: Condvar,
@@ -47,18 +47,21 @@ impl Outbox {
         self.wake.notify_one();
     }
 
-    /// Adds `bytes`, and wakes the pulse if it would sleep beyond `deadline`.
-    pub(super) fn push(&self, bytes: &[u8], deadline: Option<Instant>) {
+    /// Adds `bytes`, and wakes the pulse if it would sleep beyond `deadline`. They leave from this
+    /// thread if they are `urgent`: that takes longer than to wake the pulse, which sends them
+    /// otherwise, but they are there earlier.
+    pub(super) fn push(&self, bytes: &[u8], deadline: Option<Instant>, urgent: bool) {
         let mut state = lock(&self.state);
         if state.closed {
             return;
         }
         let idle = state.bytes.is_empty();
         state.add(bytes);
-        if idle {
+        if idle && urgent {
             state.flush();
         }
         if !state.bytes.is_empty() || deadline.is_some_and(|deadline| deadline < state.alarm) {
+            drop(state);
             self.wake.notify_one();
         }
     }
@@ -72,6 +75,7 @@ impl Outbox {
         let mut state = lock(&self.state);
         let alarm = alarm();
         state.alarm = alarm;
+        state.flush();
         if let Some(stream) = state.stuck_on() {
             drop(state);
             wait_for_room(stream.socket());

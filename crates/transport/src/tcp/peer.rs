@@ -19,6 +19,9 @@ use crate::events::Events;
 use crate::sync::lock;
 use crate::{Event, GrantToken, Outcome, PeerId, SubmitErrorKind, TransferError, TransferId};
 
+/// Bytes of a transfer whose latency matters more than the time of its caller.
+const URGENT: u64 = 256 << 10;
+
 /// The reader's side of one connection.
 pub(super) struct Peer {
     id: PeerId,
@@ -47,7 +50,7 @@ impl Remote for Peer {
 
     fn cancel(&self, id: TransferId) {
         if self.find(id.0).is_some_and(|incoming| incoming.cancel()) {
-            self.outbox.push(&ToSource::Cancel { transfer: id.0 }.encode(), None);
+            self.outbox.push(&ToSource::Cancel { transfer: id.0 }.encode(), None, true);
         }
     }
 }
@@ -74,10 +77,10 @@ impl Peer {
         let transfer = incoming.id.0;
         let len = u32::try_from(request.len())
             .map_err(|_| SubmitErrorKind::TooLarge { what: "request" })?;
-        let deadline = incoming.deadline;
+        let (deadline, urgent) = (incoming.deadline, incoming.bytes() <= URGENT);
         self.enter(incoming)?;
         let frame = ToSource::Request { transfer, token: token.0, len }.encode();
-        self.outbox.push(&[&frame, request].concat(), Some(deadline));
+        self.outbox.push(&[&frame, request].concat(), Some(deadline), urgent);
         Ok(())
     }
 
@@ -137,7 +140,7 @@ impl Peer {
             self.fence_overdue(now);
             match beat.check(now, self.life.load(Ordering::Relaxed)) {
                 Pulse::Early => {}
-                Pulse::Due => self.outbox.push(&ToSource::Ping.encode(), None),
+                Pulse::Due => self.outbox.push(&ToSource::Ping.encode(), None, true),
                 Pulse::Dead => self.close(TransferError::Silent),
             }
         }

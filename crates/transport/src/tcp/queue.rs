@@ -103,12 +103,17 @@ impl SendQueue {
         Ok(None)
     }
 
-    /// Takes the next piece of work, waiting for at most `idle`.
-    pub(super) fn take(&self, idle: Duration) -> Work {
+    /// Takes the next piece of work, waiting for at most `idle`, if that is given.
+    pub(super) fn take(&self, idle: Option<Duration>) -> Work {
         let state = lock(&self.state);
         let nothing = |state: &mut State| state.items.is_empty() && !state.closed;
-        let waited = self.work.wait_timeout_while(state, idle, nothing);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = match idle {
+            None => self.work.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner),
+            Some(idle) => {
+                let waited = self.work.wait_timeout_while(state, idle, nothing);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         if state.closed {
             return Work::Closed;
         }
@@ -133,9 +138,16 @@ impl SendQueue {
     /// Whether something is still being sent so long after its grant was revoked.
     pub(super) fn stuck_for(&self, limit: Duration) -> bool {
         let mut state = lock(&self.state);
-        state.open.retain(|open| open.strong_count() > 0);
+        state.forget_sent();
         let late = |open: Arc<Outgoing>| open.permit.revoked_for().is_some_and(|time| time > limit);
         state.open.iter().filter_map(Weak::upgrade).any(late)
+    }
+
+    /// Whether nothing is waited for, and nobody sends.
+    pub(super) fn is_idle(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.forget_sent();
+        state.items.is_empty() && state.open.is_empty()
     }
 
     /// Drops all there is, and sends the senders home.
@@ -163,9 +175,17 @@ impl State {
             return Err(broken("too many open requests"));
         }
         if let Rest::Send(outgoing) = &rest {
+            // Those that are over make room for others before there are more of them.
+            if self.open.len() == self.open.capacity() {
+                self.forget_sent();
+            }
             self.open.push(Arc::downgrade(outgoing));
         }
         Ok(Some(Item { transfer, request_bytes, taken: 0, rest }))
+    }
+
+    fn forget_sent(&mut self) {
+        self.open.retain(|open| open.strong_count() > 0);
     }
 
     /// One step of a transfer, which goes to the back of the queue unless it was the last one.

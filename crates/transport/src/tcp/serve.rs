@@ -1,4 +1,4 @@
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::grants::Grants;
 use crate::sync::lock;
 use crate::{AgentId, GrantToken, TransferError};
 
-/// How often a connection looks after what no message tells it: silence, stuck sends.
+/// How often a connection looks for sends that are stuck, while there are any.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Bytes of an answer that are sent without waking another thread.
@@ -59,12 +59,14 @@ impl Served {
         streams: &'a [Arc<Stream>],
         config: &'a TcpConfig,
     ) -> io::Result<Requests<'a>> {
+        let first: &Stream = streams.first().ok_or(io::ErrorKind::NotConnected)?;
         for (number, stream) in streams.iter().enumerate() {
-            let send = move || self.send(stream, number == 0, config.heartbeat);
+            let turn = (number == 0).then_some(&self.turn);
+            let idle = turn.and(first.seal()).map(|_| config.heartbeat);
+            let send = move || self.send(stream, turn, idle);
             thread::Builder::new().name(format!("kv-send-{number}")).spawn_scoped(scope, send)?;
         }
-        let first: &Stream = streams.first().ok_or(io::ErrorKind::NotConnected)?;
-        first.socket().set_read_timeout(Some(TICK))?;
+        first.socket().set_read_timeout(Some(config.heartbeat))?;
         Ok(Requests {
             served: self,
             stream: first,
@@ -74,21 +76,22 @@ impl Served {
                 served: self,
                 beat: Beat::new(config.heartbeat, config.missed_heartbeats),
                 reads: 0,
-                next_look: Instant::now() + TICK,
+                next_look: Instant::now(),
+                busy: false,
+                heartbeat: config.heartbeat,
                 cut_after: config.cut_after,
             },
         })
     }
 
-    /// The life of a sender.
-    fn send(&self, mut stream: &Stream, first: bool, idle: Duration) {
+    /// The life of a sender. The first stream has its `turn`, and is where signs of life are owed
+    /// after each `idle` time, if one is given.
+    fn send(&self, stream: &Stream, turn: Option<&Mutex<()>>, idle: Option<Duration>) {
         let mut pieces = Pieces::new();
         loop {
             let work = self.queue.take(idle);
-            let _turn = first.then(|| lock(&self.turn));
+            let _turn = turn.map(lock);
             let sent = match work {
-                Work::Idle if first => stream.write_all(&ToReader::Ping.encode()),
-                Work::Idle => Ok(()),
                 Work::Closed => return,
                 work => send(stream, &mut pieces, work, None),
             };
@@ -109,7 +112,8 @@ fn send(
     let (transfer, index, outgoing, end) = match work {
         Work::Portion { transfer, index, outgoing, end } => (transfer, index, outgoing, end),
         Work::End(end) => return stream.send(pieces, &end.encode(), None, &[], wait),
-        Work::Idle | Work::Closed => return Ok(()),
+        Work::Idle => return stream.send(pieces, &ToReader::Ping.encode(), None, &[], wait),
+        Work::Closed => return Ok(()),
     };
     let portion = Portion::nth(&outgoing.scatter, index).ok_or(io::ErrorKind::InvalidInput)?;
     let head = ToReader::Portion { transfer, index, len: portion.len() }.encode();
@@ -134,6 +138,9 @@ struct Care<'a> {
     beat: Beat,
     reads: u64,
     next_look: Instant,
+    /// Something may be in the hands of a sender.
+    busy: bool,
+    heartbeat: Duration,
     cut_after: Duration,
 }
 
@@ -156,7 +163,16 @@ impl Requests<'_> {
                 self.served.queue.cancel(transfer);
                 Ok(())
             }
-            ToSource::Ping => Ok(()),
+            ToSource::Ping => self.ping(),
+        }
+    }
+
+    /// Answers a sign of life, unless the stream is busy, which is one. Under TLS a sender sees to
+    /// that, for an encrypted stream has no way to wait and look after the connection.
+    fn ping(&mut self) -> Result<(), TransferError> {
+        match self.served.turn.try_lock() {
+            Ok(turn) if self.stream.seal().is_none() => self.send(turn, Work::Idle),
+            _ => Ok(()),
         }
     }
 
@@ -169,38 +185,33 @@ impl Requests<'_> {
         self.fill(&mut bytes)?;
         let blocks = request::decode(&bytes).ok_or(broken("a malformed request"))?;
         let served = self.served;
-        match served.grants.open(served.reader, GrantToken(token), &blocks) {
-            Some((permit, scatter)) => {
-                let small = scatter.bytes() <= SMALL;
-                let rest = Rest::Send(Arc::new(Outgoing { scatter, permit }));
-                // An encrypted stream has no way to wait and look after the connection.
-                let here = small && self.stream.seal().is_none();
-                match served.turn.try_lock() {
-                    Ok(turn) if here => self.answer(turn, transfer, len, rest),
-                    _ => served.queue.push(transfer, len, rest),
-                }
+        let Some((permit, scatter)) = served.grants.open(served.reader, GrantToken(token), &blocks)
+        else {
+            return served.queue.push(transfer, len, Rest::End(Status::NotGranted));
+        };
+        let here = scatter.bytes() <= SMALL && self.stream.seal().is_none();
+        let rest = Rest::Send(Arc::new(Outgoing { scatter, permit }));
+        match served.turn.try_lock() {
+            // To wake a sender takes longer than to send it.
+            Ok(turn) if here => match served.queue.push_or_take(transfer, len, rest)? {
+                Some(work) => self.send(turn, work),
+                None => self.care.begin(self.stream),
+            },
+            _ => {
+                served.queue.push(transfer, len, rest)?;
+                self.care.begin(self.stream)
             }
-            None => served.queue.push(transfer, len, Rest::End(Status::NotGranted)),
         }
     }
 
-    /// Sends a small answer from this thread, if nothing else waits: to wake a sender takes longer
-    /// than to send it.
-    fn answer(
-        &mut self,
-        turn: MutexGuard<'_, ()>,
-        transfer: u64,
-        len: usize,
-        rest: Rest,
-    ) -> Result<(), TransferError> {
-        let work = self.served.queue.push_or_take(transfer, len, rest)?;
-        let Some(work) = work else { return Ok(()) };
+    /// Sends something small from this thread, which looks after the connection while it waits for
+    /// room: nobody else would.
+    fn send(&mut self, turn: MutexGuard<'_, ()>, work: Work) -> Result<(), TransferError> {
         let Self { stream, pieces, care, .. } = self;
-        // Nobody else would look after the connection meanwhile.
         let mut wait = || {
             let mut fds = [PollFd::new(stream.socket(), PollFlags::OUT)];
             sleep(&mut fds, Some(TICK))?;
-            care.look_after().map_err(io::Error::other)
+            care.look_after(stream).map_err(io::Error::other)
         };
         let sent = send(stream, pieces, work, Some(&mut wait));
         drop(turn);
@@ -225,23 +236,38 @@ impl Requests<'_> {
                     _ => return Err(lost(&error)),
                 },
             }
-            self.care.look_after()?;
+            self.care.look_after(self.stream)?;
         }
         Ok(())
     }
 }
 
 impl Care<'_> {
-    fn look_after(&mut self) -> Result<(), TransferError> {
+    /// Something is being sent, which may get stuck: from now on a look is due each tick.
+    fn begin(&mut self, stream: &Stream) -> Result<(), TransferError> {
+        if !self.busy {
+            self.busy = true;
+            self.next_look = Instant::now() + TICK;
+            stream.socket().set_read_timeout(Some(TICK)).map_err(|why| lost(&why))?;
+        }
+        Ok(())
+    }
+
+    fn look_after(&mut self, stream: &Stream) -> Result<(), TransferError> {
         let now = Instant::now();
         if now < self.next_look {
             return Ok(());
         }
-        self.next_look = now + TICK;
         if self.served.queue.stuck_for(self.cut_after) {
             return Err(TransferError::Lost { why: "a send outlived its grant".to_owned() });
         }
-        match self.beat.check(now, self.reads) {
+        if self.busy && self.served.queue.is_idle() {
+            self.busy = false;
+            stream.socket().set_read_timeout(Some(self.heartbeat)).map_err(|why| lost(&why))?;
+        }
+        let pulse = self.beat.check(now, self.reads);
+        self.next_look = if self.busy { now + TICK } else { self.beat.due() };
+        match pulse {
             Pulse::Dead => Err(TransferError::Silent),
             Pulse::Early | Pulse::Due => Ok(()),
         }

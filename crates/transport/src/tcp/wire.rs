@@ -16,6 +16,12 @@ use crate::scatter::Cursor;
 /// may be missed looks dead.
 const MARK: usize = 256 << 10;
 
+/// Missing bytes from which on that mark is safe, half of it is, and the least that is worth a
+/// call: a packet over loopback has 64 KiB.
+const WHOLE: usize = 2 * MARK;
+const HALF: usize = MARK;
+const LEAST: usize = MARK / 2;
+
 /// A side of a transfer in registered memory.
 pub(super) type Portion<'a> = crate::portion::Portion<'a, Bound>;
 
@@ -134,28 +140,33 @@ const INT_LEN: libc::socklen_t = 4;
 #[derive(Debug)]
 pub struct LowWater<'a> {
     socket: &'a TcpStream,
-    raised: bool,
+    mark: usize,
 }
 
 impl<'a> LowWater<'a> {
     /// Leaves the mark where it is, which is a byte.
     #[must_use]
     pub fn new(socket: &'a TcpStream) -> Self {
-        Self { socket, raised: false }
+        Self { socket, mark: 1 }
     }
 
-    /// Raises the mark while it is safe, and lowers it again: a call that has copied some bytes
-    /// already sleeps until a whole mark of *further* bytes is queued, so two marks must still be
-    /// to come of the `missing` bytes.
+    /// Raises the mark as far as is safe, and lowers it again towards the end: a call that has
+    /// copied some bytes already sleeps until a whole mark of *further* bytes is queued, so two
+    /// marks must still be to come of the `missing` bytes.
     ///
     /// # Errors
     /// The system's.
     pub fn fit(&mut self, missing: usize) -> io::Result<()> {
-        let raise = missing >= 2 * MARK;
-        if raise == self.raised {
+        let wanted = match missing {
+            0..LEAST => 1,
+            LEAST..HALF => LEAST / 2,
+            HALF..WHOLE => HALF / 2,
+            WHOLE.. => MARK,
+        };
+        if wanted == self.mark {
             return Ok(());
         }
-        let mark = if raise { libc::c_int::try_from(MARK).unwrap_or(1) } else { 1 };
+        let mark = libc::c_int::try_from(wanted).unwrap_or(1);
         // SAFETY: the option is an int; its address and size are passed, and it outlives the
         // call.
         let failed = unsafe {
@@ -170,7 +181,7 @@ impl<'a> LowWater<'a> {
         if failed != 0 {
             return Err(io::Error::last_os_error());
         }
-        self.raised = raise;
+        self.mark = wanted;
         Ok(())
     }
 }

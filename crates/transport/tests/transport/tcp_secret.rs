@@ -257,6 +257,7 @@ fn strangers_do_not_push_out_whoever_has_proved_himself() {
     let mut second = lie(&card, &second, &second);
     second.read_exact(&mut [0; PROOF_LEN]).unwrap();
     // Whole now: it is served, so it is told that the other side lives.
+    first.write_all(&raw::frame(raw::PING, 0, 0, 0)).unwrap();
     first.read_exact(&mut [0; FRAME_LEN]).unwrap();
     assert_eq!(crowd.iter().take(40).filter(|socket| hangs_up(socket)).count(), 40);
 }

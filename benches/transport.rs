@@ -14,8 +14,8 @@
 //! * `crowd`: **8 pairs at once**, beside as many plain ones, and **64 transfers in flight** of one
 //!   pair, beside its blocks as one transfer: what all of them take, and how far the first and the
 //!   last are apart.
-//! * `posted`: how long the caller of a request is busy, from block ids until the transfer is on
-//!   its way, the plan included.
+//! * `posted`: how long the caller of a request is busy, from block ids until it is free, the plan
+//!   included; a thread of the reader sends the request then.
 //! * `idle`: the share of a core that **64 connected readers** and their source take.
 //! * `latency`: **W4**, the time from `submit` to the completion of one block of 4 KiB, by criterion.
 //!

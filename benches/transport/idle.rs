@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 use transport::shm::{ShmConfig, ShmEndpoint};
 use transport::tcp::{TcpConfig, TcpEndpoint};
-use transport::{AgentId, Endpoint, GrantToken, Transfer, TransferId};
+use transport::{AgentId, Endpoint, Event, GrantToken, Outcome, Transfer, TransferId};
 
 use crate::Fallible;
 
@@ -38,7 +38,11 @@ fn look(
         let nothing = Transfer { id: TransferId(1), peer, token, copies: vec![], timeout };
         reader.submit(nothing).map_err(|error| error.why)?;
         poll(&mut [PollFd::from_borrowed_fd(reader.ready_fd(), PollFlags::IN)], None)?;
-        reader.poll(&mut Vec::new());
+        let mut events = Vec::new();
+        reader.poll(&mut events);
+        if !matches!(events.as_slice(), [Event::Completion { outcome: Outcome::Done, .. }]) {
+            return Err(format!("{events:?}").into());
+        }
         readers.push(reader);
     }
     let cpu = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime));
@@ -49,6 +53,7 @@ fn look(
     let (spent, wall) = (cpu()?.saturating_sub(before), start.elapsed());
     let share = 100.0 * spent.as_secs_f64() / wall.as_secs_f64();
     println!("| {name} | {:.1} | {share:.2} % |", spent.as_secs_f64() * 1e3);
-    drop(readers);
-    Ok(())
+    let mut events = Vec::new();
+    readers.iter_mut().for_each(|reader| reader.poll(&mut events));
+    if events.is_empty() { Ok(()) } else { Err(format!("not idle: {events:?}").into()) }
 }

@@ -23,7 +23,7 @@ const POOL: u32 = 512;
 const TOKEN: GrantToken = GrantToken(1);
 const UNKNOWN: GrantToken = GrantToken(2);
 
-/// From the block ids of a request until its transfer is on its way: the plan, and `submit`. What
+/// From the block ids of a request until its caller is free: the plan, and `submit`. What
 /// comes of it is waited for outside of the clock: the bytes, after which no cache has anything of
 /// the caller's any more, or a refusal, after which they have.
 pub fn bench(rounds: usize) -> Fallible<()> {

@@ -29,7 +29,7 @@ const READING: &str = "\
 - **×** is a median over that of kvferry in the same run: how many times as long it takes. `shm` copies from process to process, as `NIXL UCX
   default` does by `process_vm_readv`; the other engines' lines belong beside `tcp`.
 - **min** is the fastest single transfer. **p99** is of single transfers of a pair, and of those of all pairs the median. **posted** is the
-  time from block ids to a transfer that is on its way, where the engine has a call for it; `NIXL UCX default` copies in that call. **first**
+  time from block ids until the caller is free, where the engine has a call that does not wait; `NIXL UCX default` copies in that call. **first**
   is a pair's first transfer, with its connection, and does not count.
 - **CPU** is that of the process, all threads, while blocks are moved. **MiB over pools** is the most that was resident beside the pools,
   reader + source; for an engine in Python, beside what Python and numpy took before the engine was loaded. kvferry's is that of one process

@@ -78,7 +78,7 @@ pub(super) struct Times {
     pub(super) max_s: f64,
     /// Of single transfers, where there are enough of them.
     pub(super) p99_s: Option<f64>,
-    /// From block ids to a transfer that is on its way, where the caller does nothing more.
+    /// From block ids until the caller is free, where somebody else does the rest.
     pub(super) posted_s: Option<f64>,
 }
 

@@ -48,7 +48,8 @@ pub(super) struct Provided {
     endpoint: Box<dyn Endpoint>,
     card: Card,
     peer: Option<PeerId>,
-    copies: Vec<BlockCopy>,
+    ids: [Arc<[u32]>; 2],
+    workload: Workload,
     target: Arc<Target>,
     transfers: u64,
 }
@@ -63,11 +64,12 @@ impl Provided {
     ) -> Result<Self, Failure> {
         let memory = Arc::clone(&target.memory) as Arc<dyn Memory>;
         endpoint.register(memory, &regions(workload)).map_err(failed)?;
-        let copies = copies(workload, seed).map_err(failed)?;
+        let ids = [Side::Source, Side::Target].map(|side| workload.ids(side, seed).into());
         let CardWords { agent, address } = card;
         let card = Card { provider: provider.card, agent: AgentId(agent), address };
         let target = Arc::clone(target);
-        Ok(Self { provider, endpoint, card, peer: None, copies, target, transfers: 0 })
+        let workload = workload.clone();
+        Ok(Self { provider, endpoint, card, peer: None, ids, workload, target, transfers: 0 })
     }
 
     /// Reads all blocks, asleep until they are there. Gives when the transfer was on its way.
@@ -78,7 +80,8 @@ impl Provided {
         };
         self.peer = Some(peer);
         self.transfers += 1;
-        let (id, copies) = (TransferId(self.transfers), self.copies.clone());
+        let id = TransferId(self.transfers);
+        let copies = copies(&self.workload, &self.ids).map_err(failed)?;
         let transfer = Transfer { id, peer, token: TOKEN, copies, timeout: PATIENCE };
         self.endpoint.submit(transfer).map_err(|error| failed(error.why))?;
         let posted = Instant::now();
@@ -156,18 +159,13 @@ pub(super) fn regions(workload: &Workload) -> Vec<BoundRegion> {
 }
 
 /// The blocks of one side, region by region.
-pub(super) fn blocks(
-    workload: &Workload,
-    side: Side,
-    seed: u64,
-) -> Result<Vec<Blocks>, strided::Error> {
+pub(super) fn blocks(workload: &Workload, ids: &Arc<[u32]>) -> Result<Vec<Blocks>, strided::Error> {
     let page = Pattern::contiguous(0, workload.block.into())?;
-    let ids: Arc<[u32]> = workload.ids(side, seed).into();
-    (0..workload.regions).map(|id| Blocks::new(RegionId(id), Arc::clone(&ids), page)).collect()
+    (0..workload.regions).map(|id| Blocks::new(RegionId(id), Arc::clone(ids), page)).collect()
 }
 
-fn copies(workload: &Workload, seed: u64) -> Result<Vec<BlockCopy>, strided::Error> {
-    let [sources, targets] = [Side::Source, Side::Target].map(|side| blocks(workload, side, seed));
+fn copies(workload: &Workload, ids: &[Arc<[u32]>; 2]) -> Result<Vec<BlockCopy>, strided::Error> {
+    let [sources, targets] = ids.each_ref().map(|ids| blocks(workload, ids));
     sources?.into_iter().zip(targets?).map(|(from, to)| BlockCopy::new(from, to)).collect()
 }
 

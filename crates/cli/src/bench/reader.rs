@@ -174,6 +174,11 @@ impl<'a> Reader<'a> {
         measure(workload, pools, cases, settings.rounds, self, tell).await
     }
 
+    /// Whether somebody has said which cases are wanted.
+    pub(super) fn has_named_cases(&self) -> bool {
+        !self.settings.case.is_empty()
+    }
+
     /// What the source has used up to now.
     pub(super) async fn source_usage(&mut self) -> Result<Usage, Failure> {
         self.link.say(Ask::Usage)?;

@@ -13,7 +13,10 @@ use crate::failure::{Code, Failure};
 const TIMES: u32 = 200;
 
 /// How long nothing is asked for, to see what that costs.
-const IDLE: Duration = Duration::from_millis(500);
+const IDLE: Duration = Duration::from_secs(2);
+
+/// What the last case leaves behind is over by then.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// Bytes that each process holds for nothing but to move them.
 pub(super) type Pools = Both<u64>;
@@ -30,10 +33,10 @@ impl Pools {
         let host = planned.iter().any(|planned| bare(planned) || provider(planned, false));
         let shared = planned.iter().any(|planned| provider(planned, true));
         let pool = workload.pool_bytes();
-        // Mapped pages count as the reader's as well, once it has read them.
         let [host, shared] = [host, shared].map(u64::from);
         Self {
-            reader: pool * (sockets + target + memcpy + shared),
+            // What is mapped counts as the reader's as well, once it has read it.
+            reader: pool * (sockets + target + memcpy) + workload.bytes() * shared,
             source: pool * (sockets + host + shared),
         }
     }
@@ -45,7 +48,8 @@ struct Running {
     series: Series,
 }
 
-/// Measures cases that are ready. One that cannot read at all is left out, and why is told.
+/// Measures cases that are ready. One that cannot read at all is left out, and why is told, where
+/// nobody has asked for it by name.
 pub(super) async fn measure(
     workload: &Workload,
     pools: Pools,
@@ -59,14 +63,13 @@ pub(super) async fn measure(
     let mut skipped = Vec::new();
     for round in 0..=rounds {
         let mut left = Vec::new();
-        let last = all.len();
         for mut one in all {
             match one.round(workload, round, pools, reader).await {
                 Ok(round) => {
                     tell(Told::Round(&round));
                     left.push(one);
                 }
-                Err(why) if round == 0 && why.code == Code::Peer && skipped.len() + 1 < last => {
+                Err(why) if round == 0 && why.code == Code::Peer && !reader.has_named_cases() => {
                     let (case, workload) = (one.series.case, workload.name.clone());
                     let one = Skipped { case, workload, why: why.message };
                     tell(Told::Skipped(&one));
@@ -117,6 +120,7 @@ impl Running {
 
 /// Cores that both processes take while all connections are there and nothing is asked of them.
 async fn idle(reader: &mut Reader<'_>) -> Result<Both<f64>, Failure> {
+    tokio::time::sleep(SETTLE).await;
     let before = Both { source: reader.source_usage().await?.cpu_s, reader: Usage::take().cpu_s };
     tokio::time::sleep(IDLE).await;
     let after = Both { reader: Usage::take().cpu_s, source: reader.source_usage().await?.cpu_s };

@@ -111,7 +111,8 @@ impl Source {
         let mut endpoint = provider.open(&opening)?;
         let memory = pools.of(provider).ok_or_else(unknown)?;
         endpoint.register(memory, &regions(&wanted.workload)).map_err(failed)?;
-        let blocks = blocks(&wanted.workload, Side::Source, wanted.seed).map_err(failed)?;
+        let ids = wanted.workload.ids(Side::Source, wanted.seed).into();
+        let blocks = blocks(&wanted.workload, &ids).map_err(failed)?;
         endpoint.grant(AgentId(reader.agent), TOKEN, blocks).map_err(failed)?;
         Ok(endpoint)
     }

@@ -24,9 +24,23 @@ enum Shunned {
 
 impl Shunned {
     fn class(&self) -> Class {
+        use transport::Class as Seen;
+        let Self::Unusable(why) = self else { return Class::Config };
+        match why.class() {
+            Seen::Retry => Class::Retry,
+            Seen::PeerLost => Class::PeerLost,
+            Seen::Protocol => Class::Protocol,
+            Seen::Exhausted => Class::Exhausted,
+            Seen::Bug => Class::Bug,
+            _ => Class::Config,
+        }
+    }
+
+    /// Without the name of the provider.
+    fn reason(&self) -> String {
         match self {
-            Self::Unusable(why) if why.class() == transport::Class::PeerLost => Class::PeerLost,
-            Self::Absent | Self::Unusable(_) => Class::Config,
+            Self::Absent => self.to_string(),
+            Self::Unusable(why) => why.to_string(),
         }
     }
 
@@ -114,7 +128,7 @@ impl Chooser {
             Provider::Auto | Provider::Shm => match self.shared(theirs, at).await {
                 Ok(choice) => return Ok(choice),
                 Err(shunned) if self.wanted == Provider::Shm => {
-                    let (why, class) = (shunned.to_string(), shunned.class());
+                    let (why, class) = (shunned.reason(), shunned.class());
                     return Err(FetchError::Provider { wanted: self.wanted, why, class });
                 }
                 Err(shunned) => (shunned.to_string(), shunned.is_a_fault()),

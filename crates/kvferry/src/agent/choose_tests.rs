@@ -105,7 +105,8 @@ async fn r98_another_host_is_no_fault() {
 #[tokio::test]
 async fn r98_what_is_required_is_not_replaced() {
     let refused = choose(Provider::Shm, &gone()).await.unwrap_err();
-    assert_eq!(refused.class(), crate::Class::Config);
-    let told = "the prefill engine cannot be read by shm: shm: no socket";
+    // It may have ended this very moment.
+    assert_eq!(refused.class(), crate::Class::PeerLost);
+    let told = "the prefill engine cannot be read by shm: no socket";
     assert!(refused.to_string().starts_with(told), "{refused}");
 }

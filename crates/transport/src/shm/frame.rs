@@ -1,4 +1,4 @@
-//! The frames of a connection: 24 bytes each, of the form that those of `tcp` have. A request
+//! The frames of a connection, of the form that those of `tcp` have. A request
 //! and a show are followed by their bytes.
 
 use super::frames::{Frame, pack, unpack};
@@ -57,7 +57,7 @@ impl ToSource {
 
     /// With the number of bytes that follow; `None` for what no reader says.
     pub(super) fn decode(frame: &Frame) -> Option<(Self, usize)> {
-        let said = match unpack(frame) {
+        let said = match unpack(frame)? {
             (REQUEST, len, transfer, token) => {
                 let follow = limited(len, MAX_REQUEST_BYTES)?;
                 return Some((Self::Request { transfer, token, len }, follow));
@@ -85,7 +85,7 @@ impl ToReader {
 
     /// With the number of bytes that follow; `None` for what no source says.
     pub(super) fn decode(frame: &Frame) -> Option<(Self, usize)> {
-        let said = match unpack(frame) {
+        let said = match unpack(frame)? {
             (SHOW, len, generation, 0) => {
                 let follow = limited(len, MAX_SHOW_BYTES)?;
                 return Some((Self::Show { generation, len }, follow));

@@ -33,6 +33,7 @@ pub struct TcpConfig {
     /// Time that a new connection has to introduce all its streams.
     pub hello_timeout: Duration,
     /// How often a reader shows that it lives, which the source answers unless it is busy sending.
+    /// Under TLS both sides do it on their own.
     pub heartbeat: Duration,
     /// So many heartbeats without a sign of life, and the peer is down.
     pub missed_heartbeats: u32,

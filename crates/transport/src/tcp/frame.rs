@@ -1,8 +1,12 @@
-//! The frames of a data connection: 24 bytes each, integers little-endian. A request and a
-//! portion are followed by their bytes.
+//! The frames of a data connection: 24 bytes that say something, integers little-endian, and zeros
+//! up to 64. A request and a portion are followed by their bytes.
 
-/// Bytes of a frame.
-pub(crate) const FRAME_LEN: usize = 24;
+/// Bytes of a frame: a cache line, so that the bytes behind it begin at one in the kernel's buffers.
+/// With frames of 24 bytes a source takes a fifth more time of its cores to copy them there.
+pub(crate) const FRAME_LEN: usize = 64;
+
+/// Those that say something.
+const SAYING: usize = 24;
 
 /// The bytes of a frame.
 pub(crate) type Frame = [u8; FRAME_LEN];
@@ -51,14 +55,19 @@ pub(crate) fn pack(kind: u32, small: u32, transfer: u64, large: u64) -> Frame {
     frame[..4].copy_from_slice(&kind.to_le_bytes());
     frame[4..8].copy_from_slice(&small.to_le_bytes());
     frame[8..16].copy_from_slice(&transfer.to_le_bytes());
-    frame[16..].copy_from_slice(&large.to_le_bytes());
+    frame[16..SAYING].copy_from_slice(&large.to_le_bytes());
     frame
 }
 
-pub(crate) fn unpack(frame: &Frame) -> (u32, u32, u64, u64) {
+/// `None` if the rest is not empty.
+pub(crate) fn unpack(frame: &Frame) -> Option<(u32, u32, u64, u64)> {
+    let (_, rest) = frame.split_at(SAYING);
+    if rest.iter().any(|&byte| byte != 0) {
+        return None;
+    }
     let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]));
     let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]));
-    (u32_at(0), u32_at(4), u64_at(8), u64_at(16))
+    Some((u32_at(0), u32_at(4), u64_at(8), u64_at(16)))
 }
 
 impl ToSource {
@@ -72,7 +81,7 @@ impl ToSource {
 
     /// `None` for what no reader says.
     pub(super) fn decode(frame: &Frame) -> Option<Self> {
-        Some(match unpack(frame) {
+        Some(match unpack(frame)? {
             (REQUEST, len, transfer, token) => Self::Request { transfer, token, len },
             (CANCEL, 0, transfer, 0) => Self::Cancel { transfer },
             (PING, 0, 0, 0) => Self::Ping,
@@ -94,7 +103,7 @@ impl ToReader {
 
     /// `None` for what no source says.
     pub(super) fn decode(frame: &Frame) -> Option<Self> {
-        Some(match unpack(frame) {
+        Some(match unpack(frame)? {
             (PORTION, len, transfer, index) => Self::Portion { transfer, index, len },
             (END, status, transfer, portions) => {
                 Self::End { transfer, portions, status: Status::decode(status)? }

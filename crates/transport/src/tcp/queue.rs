@@ -93,6 +93,7 @@ impl SendQueue {
         let Some(item) = state.admit(transfer, request_bytes, rest)? else { return Ok(None) };
         if state.items.is_empty() {
             let work = state.step(item);
+            // Of a transfer of more than a portion.
             if !state.items.is_empty() {
                 self.work.notify_one();
             }

@@ -4,6 +4,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::ioctl_fionread;
 
 use super::TcpConfig;
 use super::beat::{Beat, Pulse};
@@ -76,6 +77,7 @@ impl Served {
                 served: self,
                 beat: Beat::new(config.heartbeat, config.missed_heartbeats),
                 reads: 0,
+                unread: 0,
                 next_look: Instant::now(),
                 busy: false,
                 heartbeat: config.heartbeat,
@@ -137,6 +139,8 @@ struct Care<'a> {
     served: &'a Served,
     beat: Beat,
     reads: u64,
+    /// Bytes that lay in the socket when it was last looked at.
+    unread: u64,
     next_look: Instant,
     /// Something may be in the hands of a sender.
     busy: bool,
@@ -189,19 +193,19 @@ impl Requests<'_> {
         else {
             return served.queue.push(transfer, len, Rest::End(Status::NotGranted));
         };
-        let here = scatter.bytes() <= SMALL && self.stream.seal().is_none();
+        // To wake a sender takes longer than to send it, if there is nothing else to do.
+        let here = scatter.bytes() <= SMALL
+            && self.stream.seal().is_none()
+            && self.input.buffer().is_empty();
         let rest = Rest::Send(Arc::new(Outgoing { scatter, permit }));
-        match served.turn.try_lock() {
-            // To wake a sender takes longer than to send it.
-            Ok(turn) if here => match served.queue.push_or_take(transfer, len, rest)? {
-                Some(work) => self.send(turn, work),
-                None => self.care.begin(self.stream),
-            },
-            _ => {
-                served.queue.push(transfer, len, rest)?;
-                self.care.begin(self.stream)
+        if let Some(turn) = here.then(|| served.turn.try_lock().ok()).flatten() {
+            if let Some(work) = served.queue.push_or_take(transfer, len, rest)? {
+                return self.send(turn, work);
             }
+        } else {
+            served.queue.push(transfer, len, rest)?;
         }
+        self.care.begin(self.stream)
     }
 
     /// Sends something small from this thread, which looks after the connection while it waits for
@@ -209,6 +213,7 @@ impl Requests<'_> {
     fn send(&mut self, turn: MutexGuard<'_, ()>, work: Work) -> Result<(), TransferError> {
         let Self { stream, pieces, care, .. } = self;
         let mut wait = || {
+            care.begin(stream).and_then(|()| care.overhear(stream)).map_err(io::Error::other)?;
             let mut fds = [PollFd::new(stream.socket(), PollFlags::OUT)];
             sleep(&mut fds, Some(TICK))?;
             care.look_after(stream).map_err(io::Error::other)
@@ -249,6 +254,15 @@ impl Care<'_> {
             self.busy = true;
             self.next_look = Instant::now() + TICK;
             stream.socket().set_read_timeout(Some(TICK)).map_err(|why| lost(&why))?;
+        }
+        Ok(())
+    }
+
+    /// What a reader says while nobody listens is a sign of life all the same.
+    fn overhear(&mut self, stream: &Stream) -> Result<(), TransferError> {
+        let unread = ioctl_fionread(stream.socket()).map_err(|why| lost(&why.into()))?;
+        if unread != std::mem::replace(&mut self.unread, unread) {
+            self.reads += 1;
         }
         Ok(())
     }

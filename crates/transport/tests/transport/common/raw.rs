@@ -9,7 +9,7 @@ use transport::{AgentId, Card};
 
 use super::{READER, SOURCE};
 
-pub const FRAME_LEN: usize = 24;
+pub const FRAME_LEN: usize = 64;
 pub const REQUEST: u32 = 1;
 pub const CANCEL: u32 = 2;
 pub const PING: u32 = 3;
@@ -33,7 +33,9 @@ pub fn hello(agent: AgentId, role: Role) -> Hello {
 
 pub fn frame(kind: u32, small: u32, transfer: u64, large: u64) -> Vec<u8> {
     let small = [kind.to_le_bytes(), small.to_le_bytes()].concat();
-    [small, [transfer.to_le_bytes(), large.to_le_bytes()].concat()].concat()
+    let mut frame = [small, [transfer.to_le_bytes(), large.to_le_bytes()].concat()].concat();
+    frame.resize(FRAME_LEN, 0);
+    frame
 }
 
 /// Sends a hello and hears the other.

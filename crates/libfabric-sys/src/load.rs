@@ -25,6 +25,8 @@ pub struct Libfabric {
     pub fabric: fi_fabric,
     strerror: fi_strerror,
     version: Version,
+    /// By what it was loaded, which may be a bare name.
+    place: PathBuf,
     file: PathBuf,
 }
 
@@ -43,23 +45,27 @@ pub fn load(named: Option<&Path>) -> Result<&'static Libfabric, LoadError> {
     if let Some(library) = *loaded {
         return library.is(named).map(|()| library);
     }
-    let library: &'static Libfabric = Box::leak(Box::new(first(named)?));
+    let library: &'static Libfabric = Box::leak(Box::new(first(places(named))?));
     *loaded = Some(library);
     Ok(library)
 }
 
-fn first(named: Option<&Path>) -> Result<Libfabric, LoadError> {
-    let mut tried = Vec::new();
-    for place in places(named) {
+/// The first that can be used; if none can, why the last one cannot that is there at all.
+fn first(places: Vec<PathBuf>) -> Result<Libfabric, LoadError> {
+    let (mut tried, mut unfit) = (Vec::new(), None);
+    for place in places {
         // SAFETY: what runs when libfabric is loaded asks nothing of its caller; which file it
         // is, the caller or the machine's owner answers for. The handlers that it replaces are
         // put back.
         match keeping_handlers(|| unsafe { Library::new(&place) }) {
-            Ok(library) => return Libfabric::new(library, &place),
+            Ok(library) => match Libfabric::new(library, &place) {
+                Ok(library) => return Ok(library),
+                Err(why) => unfit = Some(why),
+            },
             Err(why) => tried.push(said(&place, &why)),
         }
     }
-    Err(LoadError::NotHere { tried })
+    Err(unfit.unwrap_or(LoadError::NotHere { tried }))
 }
 
 /// The loader's own words behind the error, which name the file as a rule.
@@ -98,6 +104,7 @@ impl Libfabric {
             fabric: function!(fi_fabric),
             strerror: function!(fi_strerror),
             version,
+            place: place.to_owned(),
             file,
         })
     }
@@ -108,7 +115,7 @@ impl Libfabric {
             a == b
                 || std::fs::canonicalize(a).is_ok_and(|a| std::fs::canonicalize(b).ok() == Some(a))
         };
-        if same(asked, &self.file) {
+        if asked == self.place || same(asked, &self.file) {
             return Ok(());
         }
         Err(LoadError::Another { loaded: self.file.clone(), asked: asked.to_owned() })
@@ -152,4 +159,19 @@ fn file_of(function: fi_getinfo) -> Option<PathBuf> {
         CStr::from_ptr(name)
     };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_with_another_library_is_not_the_last_one_tried() {
+        let places = ["libc.so.6", "libm.so.6", "/nowhere/libfabric.so.1"].map(PathBuf::from);
+        let file = places[1].clone();
+        let why = first(places.to_vec()).err();
+        assert_eq!(why, Some(LoadError::NoFunction { file, name: "fi_version" }));
+        let why = first(places[2..].to_vec()).err();
+        assert!(matches!(why, Some(LoadError::NotHere { tried }) if tried.len() == 1));
+    }
 }

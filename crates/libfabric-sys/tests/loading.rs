@@ -49,7 +49,8 @@ fn in_children(test: &str) {
 
 /// The addresses of the handlers that the system may call.
 fn handlers() -> Vec<usize> {
-    let signals = [libc::SIGILL, libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGTERM];
+    let signals =
+        [libc::SIGILL, libc::SIGABRT, libc::SIGBUS, libc::SIGSEGV, libc::SIGTERM, libc::SIGINT];
     let read = |signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: without a new action the call fills in the old one.
@@ -104,6 +105,10 @@ fn a_process_has_one_library() {
         return;
     }
     let loaded = load(None).unwrap();
+    assert!(std::ptr::eq(load(library.as_deref()).unwrap(), loaded));
+    if library.is_none() && loaded.file().ends_with("libfabric.so.1") {
+        assert!(std::ptr::eq(load(Some(Path::new("libfabric.so.1"))).unwrap(), loaded));
+    }
     assert!(loaded.version() >= Version::OLDEST, "{}", loaded.version());
     assert!(loaded.words(-libc::EAGAIN).contains("temporarily"), "{}", loaded.words(-libc::EAGAIN));
     assert!(std::ptr::eq(load(Some(loaded.file())).unwrap(), loaded));

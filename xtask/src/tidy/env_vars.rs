@@ -9,9 +9,6 @@ const PROGRAMS: [&str; 4] = ["cli", "xtask", "benches", "fuzz"];
 const READS: [&str; 4] = ["var", "var_os", "vars", "vars_os"];
 const WRITES: [&str; 2] = ["set_var", "remove_var"];
 
-/// The loader of libfabric, which is steered by variables alone.
-const MAY_WRITE: [&str; 2] = ["crates/transport/src/libfabric", "crates/libfabric-sys/"];
-
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let libraries = tree.members.iter().filter(|m| !PROGRAMS.contains(&m.name.as_str()));
     let files = libraries.flat_map(|member| tree.rust_of(&member.name));
@@ -19,7 +16,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     files
         .filter(|file| !file.path.ends_with("/build.rs"))
         .flat_map(|file| {
-            file.names_outside_tests().filter(|name| is_broken(&file.path, name)).map(|name| {
+            file.names_outside_tests().filter(|name| is_broken(name)).map(|name| {
                 let rule = format!("`{}` in a library", name.path());
                 let mend = "take it as an argument; `cli` may read variables";
                 Finding::new(&file.path, name.line, rule, mend)
@@ -28,10 +25,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-fn is_broken(path: &str, name: &Name) -> bool {
+fn is_broken(name: &Name) -> bool {
     let calls = |words: &[&str]| words.iter().any(|word| name.has(&["env", word]));
-    let may_write = MAY_WRITE.iter().any(|prefix| path.starts_with(prefix));
-    calls(&READS) || (calls(&WRITES) && !may_write)
+    calls(&READS) || calls(&WRITES)
 }
 
 #[cfg(test)]
@@ -68,11 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_of_libfabric_may_set_but_not_read() {
+    fn the_loader_of_libfabric_is_no_exception() {
         let path = "crates/transport/src/libfabric/load.rs";
-        assert_eq!(broken(path, "fn a() { std::env::set_var(b, c) }"), 0);
-        assert_eq!(broken(path, "fn a() { std::env::var(b); }"), 1);
-        let tree = tree(&[("crates/transport/src/tcp.rs", "\nuse std::env::set_var;")]);
-        assert_eq!(places(&check(&tree)), [("crates/transport/src/tcp.rs", 2)]);
+        let tree = tree(&[(path, "\nuse std::env::set_var;")]);
+        assert_eq!(places(&check(&tree)), [(path, 2)]);
     }
 }

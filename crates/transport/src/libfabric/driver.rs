@@ -1,8 +1,10 @@
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::notices::Notices;
 use super::order::{Answer, Order, ToRegister};
@@ -23,6 +25,12 @@ const OTHER_ORDERS: usize = 64;
 /// Bytes of the word by which writes are counted.
 const WORD_BYTES: usize = 4;
 
+/// How long a close of the library is waited for.
+const CLOSES_WITHIN: Duration = Duration::from_secs(30);
+
+/// Between two looks whether the thread has ended.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// What the thread shares with the owner of the driver.
 pub(super) struct Shared {
     pub(super) tally: Arc<Mutex<Tally>>,
@@ -41,7 +49,10 @@ impl Shared {
 
 /// One domain of libfabric with its thread; dropped, it closes everything.
 ///
-/// Calls that register, insert or fence wait for the thread; the others do not.
+/// Calls that register, insert or fence wait for the thread; the others do not. A provider may wait
+/// without limit where it closes an endpoint: `efa` does for what it has sent and the card has not
+/// reported. So a fence is waited for 30 seconds, and the drop as well; the thread is then left to
+/// itself, with all that it has registered, and ends when the library lets it.
 pub struct Driver {
     shared: Arc<Shared>,
     orders: SyncSender<Order>,
@@ -50,8 +61,8 @@ pub struct Driver {
     address: Vec<u8>,
     grain: u64,
     max_works: usize,
-    /// Works that were accepted and not yet polled.
-    open: AtomicUsize,
+    /// Works that were accepted and whose end was not yet polled: their names are taken.
+    open: Mutex<HashSet<WorkId>>,
 }
 
 impl Driver {
@@ -67,7 +78,7 @@ impl Driver {
         let (orders, queue) = sync_channel(config.max_works + OTHER_ORDERS);
         let (grain, max_works) = (config.grain, config.max_works);
         let (thread, (facts, address)) = thread::start(config, &shared, queue)?;
-        let (thread, open) = (Some(thread), AtomicUsize::new(0));
+        let (thread, open) = (Some(thread), Mutex::default());
         Ok(Self { shared, orders, thread, facts, address, grain, max_works, open })
     }
 
@@ -108,10 +119,14 @@ impl Driver {
         Ok(LocalMemory { id, exposed })
     }
 
-    /// Ends a registration: its keys open nothing any more when this returns.
+    /// Ends a registration: its keys open nothing any more when this returns. Where keys are
+    /// looked at in software (`tcp`, `shm`, `efa` without the card's own RDMA), an operation that a
+    /// peer had begun may still go on, so the memory is kept until the next [fence](Self::fence) or
+    /// the end of the driver.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`] while a work uses it.
+    /// [`MemoryError::InUse`] while a work uses it; [`MemoryError::StillOpen`] if the library
+    /// refuses.
     pub fn deregister(&self, memory: &LocalMemory) -> Result<(), MemoryError> {
         self.ask(|to| Order::Deregister(memory.id, to)).ok_or(MemoryError::Gone)?
     }
@@ -142,10 +157,12 @@ impl Driver {
     pub fn submit(&self, work: Work) -> Result<(), RejectedWork> {
         let rejected = |why, work| Err(RejectedWork { why, work });
         let work = Box::new(work);
-        if let Some(why) = self.why_not(&work) {
+        let mut open = lock(&self.open);
+        if let Some(why) = self.why_not(&work, &open) {
             return rejected(why, work);
         }
-        self.open.fetch_add(1, Ordering::Relaxed);
+        let id = work.id;
+        open.insert(id);
         let sent = self.orders.try_send(Order::Submit(work));
         self.shared.bell.ring();
         let (why, order) = match sent {
@@ -153,7 +170,7 @@ impl Driver {
             Err(TrySendError::Full(order)) => (WorkErrorKind::QueueFull, order),
             Err(TrySendError::Disconnected(order)) => (WorkErrorKind::Gone, order),
         };
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        open.remove(&id);
         match order {
             Order::Submit(work) => rejected(why, work),
             // It is the order that was sent.
@@ -161,8 +178,11 @@ impl Driver {
         }
     }
 
-    fn why_not(&self, work: &Work) -> Option<WorkErrorKind> {
-        if self.open.load(Ordering::Relaxed) >= self.max_works {
+    fn why_not(&self, work: &Work, open: &HashSet<WorkId>) -> Option<WorkErrorKind> {
+        if open.contains(&work.id) {
+            return Some(WorkErrorKind::IdInUse);
+        }
+        if open.len() >= self.max_works {
             return Some(WorkErrorKind::QueueFull);
         }
         let WorkKind::Counted(_) = work.kind else { return None };
@@ -237,17 +257,25 @@ impl Driver {
     /// this user reaches memory without any endpoint.)
     ///
     /// # Errors
-    /// [`FenceError::StillOpen`] if the promise cannot be kept.
+    /// [`FenceError::StillOpen`] if the promise cannot be kept, and [`FenceError::Late`] if the
+    /// library takes longer than 30 seconds: nothing has ended then, and nothing is released.
     pub fn fence(&mut self) -> Result<(), FenceError> {
-        self.address = self.ask(Order::Fence).ok_or(FenceError::Gone)??;
+        let (to, answer) = sync_channel(1);
+        self.tell(Order::Fence(to));
+        self.address = within(&answer, CLOSES_WITHIN)?;
         Ok(())
     }
 
     /// Takes what happened since the last call.
     pub fn poll(&self, notices: &mut Vec<Notice>) {
         let new = self.shared.notices.take();
-        let ended = new.iter().filter(|notice| matches!(notice, Notice::Ended { .. })).count();
-        self.open.fetch_sub(ended, Ordering::Relaxed);
+        let mut open = lock(&self.open);
+        for notice in &new {
+            if let Notice::Ended { id, .. } = notice {
+                open.remove(id);
+            }
+        }
+        drop(open);
         notices.extend(new);
     }
 
@@ -273,10 +301,34 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.tell(Order::Stop);
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+        let Some(thread) = self.thread.take() else { return };
+        let (begun, mut told) = (Instant::now(), false);
+        while !thread.is_finished() {
+            if !told {
+                let sent = self.orders.try_send(Order::Stop);
+                told = !matches!(sent, Err(TrySendError::Full(_)));
+                self.shared.bell.ring();
+            }
+            if begun.elapsed() > CLOSES_WITHIN {
+                return tracing::error!("libfabric does not close a domain: its thread stays");
+            }
+            std::thread::sleep(LOOK);
+        }
+        if thread.join().is_err() {
             tracing::error!("the thread of a fabric has panicked");
         }
+    }
+}
+
+/// A fence's answer, if it comes in time.
+fn within(
+    answer: &Receiver<Result<Vec<u8>, FenceError>>,
+    limit: Duration,
+) -> Result<Vec<u8>, FenceError> {
+    match answer.recv_timeout(limit) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => Err(FenceError::Late { waited: limit }),
+        Err(RecvTimeoutError::Disconnected) => Err(FenceError::Gone),
     }
 }
 
@@ -286,5 +338,21 @@ pub struct Attention(Arc<Shared>);
 impl Drop for Attention {
     fn drop(&mut self) {
         self.0.attended.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_waited_for_so_long_and_no_longer() {
+        let (to, answer) = sync_channel(1);
+        let waited = Duration::from_millis(20);
+        assert_eq!(within(&answer, waited), Err(FenceError::Late { waited }));
+        to.send(Ok(vec![1])).unwrap();
+        assert_eq!(within(&answer, waited), Ok(vec![1]));
+        drop(to);
+        assert_eq!(within(&answer, waited), Err(FenceError::Gone));
     }
 }

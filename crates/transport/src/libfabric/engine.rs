@@ -2,17 +2,22 @@
 //! what a random fabric can be put under.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
 
 use super::notices::Notices;
 use super::plan::Exposure;
-use super::seam::{Fabric, Found, OperationFault, Post, PostFault, Registering};
+use super::seam::{Fabric, Found, OperationFault, Post, PostFault, Registering, unique};
 use super::slots::{Slots, Token};
 use super::tally::Tally;
 use super::work::Running;
 use super::{
     FabricPeer, FenceError, MemoryError, Notice, Outcome, PeerError, Work, WorkError, WorkId,
 };
+use crate::bell::{Bell, sleep};
 use crate::sync::lock;
 
 /// Operations of one work before another has its turn.
@@ -30,8 +35,6 @@ pub(super) struct Engine<F> {
     found: Vec<Found>,
     tally: Arc<Mutex<Tally>>,
     notices: Arc<Notices>,
-    /// Peers and memories that there have been.
-    counted: u64,
     broken: Option<String>,
 }
 
@@ -51,7 +54,6 @@ impl<F: Fabric> Engine<F> {
             found: Vec::new(),
             tally,
             notices,
-            counted: 0,
             broken: None,
         }
     }
@@ -61,14 +63,31 @@ impl<F: Fabric> Engine<F> {
         !self.works.is_empty()
     }
 
+    /// Whether nothing can happen any more before a fence.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Waits until the bell rings, for so long, or less if there may be something to poll; true if
+    /// the card has said that there is. A broken endpoint is not asked: it may say so for good.
+    pub(super) fn sleep(&mut self, bell: &Bell, at_most: Duration) -> bool {
+        if self.broken.is_none() {
+            return self.fabric.sleep(bell, at_most);
+        }
+        let mut bell = [PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
+        if sleep(&mut bell, Some(at_most)).is_err() {
+            std::thread::sleep(at_most);
+        }
+        false
+    }
+
     /// Whether there is memory that peers may reach for.
     pub(super) fn is_target(&self) -> bool {
         !self.memories.is_empty()
     }
 
     pub(super) fn insert(&mut self, address: &[u8]) -> Result<FabricPeer, PeerError> {
-        self.counted += 1;
-        let peer = FabricPeer(self.counted);
+        let peer = FabricPeer::new();
         self.fabric.insert(peer, address)?;
         self.peers.insert(peer, false);
         Ok(peer)
@@ -95,8 +114,7 @@ impl<F: Fabric> Engine<F> {
         &mut self,
         name: impl FnOnce(u64) -> Registering,
     ) -> Result<(u64, Vec<Exposure>), MemoryError> {
-        self.counted += 1;
-        let id = self.counted;
+        let id = unique();
         let exposures = self.fabric.register(name(id))?;
         self.memories.insert(id);
         Ok((id, exposures))
@@ -110,13 +128,16 @@ impl<F: Fabric> Engine<F> {
             return Err(MemoryError::InUse);
         }
         self.memories.remove(&id);
-        self.fabric.deregister(id);
-        Ok(())
+        self.fabric.deregister(id)
     }
 
     /// Takes a work, which is reported once from now on.
     pub(super) fn submit(&mut self, work: Work) {
         let id = work.id;
+        if self.works.contains_key(&id) {
+            // The driver refuses it: a report would be taken for that of the work under way.
+            return tracing::error!(?id, "a work of this name is open");
+        }
         if let Err(why) = self.admit(&work) {
             return self.notices.push(Notice::Ended { id, outcome: Outcome::Failed(why) });
         }
@@ -128,9 +149,6 @@ impl<F: Fabric> Engine<F> {
     fn admit(&self, work: &Work) -> Result<(), WorkError> {
         if let Some(why) = &self.broken {
             return Err(WorkError::Broken { why: why.clone() });
-        }
-        if self.works.contains_key(&work.id) {
-            return Err(WorkError::IdInUse);
         }
         if self.peers.get(&work.peer) != Some(&false) {
             return Err(WorkError::NoPeer);
@@ -271,8 +289,12 @@ impl<F: Fabric> Engine<F> {
     /// Peers have to be inserted anew, and to learn the new address.
     pub(super) fn fence(&mut self) -> Result<Vec<u8>, FenceError> {
         let reopened = self.fabric.reopen();
-        if let Err(FenceError::StillOpen { .. }) = reopened {
-            return reopened.map(|()| Vec::new());
+        if let Err(FenceError::StillOpen { why }) = reopened {
+            // Nobody knows whether it is there: nothing more may be asked of it.
+            if self.broken.is_none() {
+                self.breaks(why.clone());
+            }
+            return Err(FenceError::StillOpen { why });
         }
         self.slots.clear();
         self.peers.clear();

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use libfabric_sys::{LoadError, Version};
 
 use super::Work;
@@ -90,6 +92,12 @@ pub enum MemoryError {
     /// Works still use it.
     #[error("the memory is in use")]
     InUse,
+    /// The library does not end it: peers may still reach the memory, which is kept for good.
+    #[error("libfabric does not end the registration: {why}")]
+    StillOpen {
+        /// Its words.
+        why: String,
+    },
     /// It was not registered here, or is not any more.
     #[error("there is no such registration")]
     Unknown,
@@ -151,6 +159,9 @@ pub enum PlanError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkErrorKind {
+    /// A work of that name is open, or its end was not yet polled.
+    #[error("a work of this name is open")]
+    IdInUse,
     /// Too many works are open.
     #[error("the queue is full")]
     QueueFull,
@@ -190,9 +201,6 @@ pub enum WorkError {
     /// Local memory is not registered any more.
     #[error("local memory is not registered")]
     NoMemory,
-    /// A work of that name is open already.
-    #[error("a work of this name is open")]
-    IdInUse,
     /// An operation failed.
     #[error("an operation failed: {why} ({code})")]
     Operation {
@@ -218,7 +226,7 @@ impl WorkError {
     pub fn class(&self) -> Class {
         match self {
             Self::NoPeer | Self::Operation { .. } => Class::PeerLost,
-            Self::NoMemory | Self::IdInUse => Class::Bug,
+            Self::NoMemory => Class::Bug,
             Self::Fenced | Self::Broken { .. } => Class::Retry,
         }
     }
@@ -228,7 +236,9 @@ impl WorkError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// The endpoint is still open: nothing has ended, and local memory may be written.
+    /// The endpoint may still be open: no work has ended whose operations were in flight, and
+    /// local memory may be written. No later fence mends that, and what the endpoint may touch is
+    /// kept for good.
     #[error("libfabric does not close the endpoint: {why}")]
     StillOpen {
         /// Its words.
@@ -239,6 +249,13 @@ pub enum FenceError {
     NotReopened {
         /// Its words.
         why: String,
+    },
+    /// The library is still closing the endpoint: nothing has ended, and local memory may be
+    /// written. What ends later is told of as ever; another fence gives the new address.
+    #[error("libfabric has not closed the endpoint after {waited:?}")]
+    Late {
+        /// How long was waited for it.
+        waited: Duration,
     },
     /// The driver has ended, and closed its endpoint as it did.
     #[error("the driver has ended")]

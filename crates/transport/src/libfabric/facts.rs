@@ -25,10 +25,19 @@ pub struct FabricFacts {
     pub remote_pieces: usize,
     /// Bytes of the word that a write can carry along; a [`Counter`](super::Counter) needs 4.
     pub word_bytes: usize,
-    /// The card wakes the thread.
+    /// The card wakes the thread, as far as was known when it was opened.
     pub wakes: bool,
     /// The target of an operation must run the library too, or nothing moves.
     pub manual_progress: bool,
+}
+
+impl FabricFacts {
+    /// Whether the card itself looks at a key with each access, so that none follows once it is closed.
+    /// In software an operation that has begun may go on.
+    pub(super) fn keys_end_at_once(&self) -> bool {
+        let card = self.provider.split(';').next().unwrap_or_default();
+        matches!(card, "verbs" | "cxi") || card == "efa" && !self.manual_progress
+    }
 }
 
 /// How a domain wants memory to be registered and named.

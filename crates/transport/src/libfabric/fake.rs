@@ -1,6 +1,6 @@
 //! A fabric without a library, whose one peer is itself. It does all that a card may do: it is
 //! full until it is polled, ends operations in any order and any time later, tells of them twice,
-//! fails, and breaks.
+//! refuses, fails, and breaks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -49,11 +49,17 @@ pub(super) struct Manners {
     pub(super) fails: u64,
     /// One poll in so many breaks it.
     pub(super) breaks: u64,
+    /// One operation in so many is refused.
+    pub(super) refuses: u64,
+    /// How the next fence fails.
+    pub(super) fence_fails: Option<FenceError>,
+    /// It ends no registration any more.
+    pub(super) keeps: bool,
 }
 
 pub(super) struct Fake {
     pub(super) dice: Dice,
-    manners: Manners,
+    pub(super) manners: Manners,
     facts: FabricFacts,
     memories: HashMap<u64, Arc<dyn Memory>>,
     peers: Vec<FabricPeer>,
@@ -175,8 +181,12 @@ impl Fabric for Fake {
         Ok(vec![Exposure { key: memory.id, base: 0 }])
     }
 
-    fn deregister(&mut self, id: u64) {
+    fn deregister(&mut self, id: u64) -> Result<(), MemoryError> {
+        if self.manners.keeps {
+            return Err(MemoryError::StillOpen { why: "kept".to_owned() });
+        }
         self.memories.remove(&id);
+        Ok(())
     }
 
     fn post(&mut self, post: &Post) -> Result<(), PostFault> {
@@ -185,6 +195,9 @@ impl Fabric for Fake {
             return Err(PostFault::Full);
         }
         assert!(self.peers.contains(&post.peer) && !self.broken, "it must not be asked");
+        if self.dice.one_in(self.manners.refuses) {
+            return Err(PostFault::Refused(OperationFault { code: 22, why: "refused".to_owned() }));
+        }
         let same = |other: &Post| other.token.slot == post.token.slot;
         self.early += usize::from(self.flying.iter().any(same));
         self.flying.push(*post);
@@ -214,16 +227,24 @@ impl Fabric for Fake {
     }
 
     fn sleep(&mut self, _: &Bell, _: Duration) -> bool {
-        false
+        // There is something, it says, at any time.
+        true
     }
 
     fn reopen(&mut self) -> Result<(), FenceError> {
+        let fails = self.manners.fence_fails.take();
+        if let Some(FenceError::StillOpen { .. }) = fails {
+            // It is left alone from now on.
+            self.manners.fence_fails.clone_from(&fails);
+            self.broken = true;
+            return fails.map_or(Ok(()), Err);
+        }
         // What was in flight is named again, although it is over.
         let cut = self.flying.drain(..).map(|post| Found::Ended(post.token, Ok(())));
         self.echoes.extend(cut);
         self.words.clear();
         self.peers.clear();
-        self.broken = false;
-        Ok(())
+        self.broken = fails.is_some();
+        fails.map_or(Ok(()), Err)
     }
 }

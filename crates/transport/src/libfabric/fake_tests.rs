@@ -9,8 +9,8 @@ use super::notices::Notices;
 use super::seam::Registering;
 use super::tally::Tally;
 use super::{
-    Backing, Counter, FabricPeer, LocalMemory, Move, Notice, Outcome, Plan, RemoteMemory, Rights,
-    Work, WorkError, WorkId, WorkKind,
+    Backing, Counter, FabricPeer, LocalMemory, MemoryError, Move, Notice, Outcome, Plan,
+    RemoteMemory, Rights, Work, WorkError, WorkId, WorkKind,
 };
 use crate::memory::{HostMemory, Slice};
 use crate::sync::lock;
@@ -19,7 +19,7 @@ use crate::sync::lock;
 const SCHEDULES: u64 = 10_000;
 
 /// Bytes of one work's own corner of the target.
-const CORNER: u64 = 512;
+pub(super) const CORNER: u64 = 512;
 
 const WORKS: u64 = 6;
 
@@ -27,11 +27,11 @@ const WORKS: u64 = 6;
 const OVER: u8 = 0xee;
 
 /// Turns after which everything has ended.
-const PATIENCE: usize = 100_000;
+pub(super) const PATIENCE: usize = 100_000;
 
-struct Room {
+pub(super) struct Room {
     memory: Arc<HostMemory>,
-    registered: LocalMemory,
+    pub(super) registered: LocalMemory,
 }
 
 impl Room {
@@ -68,16 +68,16 @@ struct Watched {
     arrived: bool,
 }
 
-struct Play {
-    engine: Engine<Fake>,
-    notices: Arc<Notices>,
+pub(super) struct Play {
+    pub(super) engine: Engine<Fake>,
+    pub(super) notices: Arc<Notices>,
     tally: Arc<Mutex<Tally>>,
     dice: Dice,
-    source: Room,
-    target: Room,
-    peer: FabricPeer,
+    pub(super) source: Room,
+    pub(super) target: Room,
+    pub(super) peer: FabricPeer,
     works: HashMap<WorkId, Watched>,
-    limit: u64,
+    pub(super) limit: u64,
     fenced: bool,
 }
 
@@ -86,7 +86,7 @@ fn pattern(at: u64) -> u8 {
 }
 
 impl Play {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rough = dice.one_in(4);
         let room = 1 + usize::try_from(dice.below(8)).unwrap();
@@ -95,7 +95,8 @@ impl Play {
         let breaks = if rough && dice.one_in(2) { 30 } else { never };
         let (operations, limit) =
             (1 + usize::try_from(dice.below(12)).unwrap(), 8 + dice.below(90));
-        let manners = Manners { room, fails, breaks };
+        let refuses = if rough { 40 } else { never };
+        let manners = Manners { room, fails, breaks, refuses, fence_fails: None, keeps: false };
         let fake = Fake::new(Dice::new(!seed), manners, operations, limit);
         let (notices, tally) =
             (Arc::new(Notices::new().unwrap()), Arc::new(Mutex::new(Tally::new())));
@@ -126,7 +127,7 @@ impl Play {
         moves
     }
 
-    fn submit(&mut self, number: u64) {
+    pub(super) fn submit(&mut self, number: u64) {
         let kind = match self.dice.below(3) {
             0 => WorkKind::Read,
             1 => WorkKind::Write,
@@ -286,6 +287,7 @@ fn schedules_have_all_that_they_should() {
             let name = match &work.ended {
                 Some(Outcome::Done) => "done",
                 Some(Outcome::Cancelled) => "cancelled",
+                Some(Outcome::Failed(WorkError::Operation { code: 22, .. })) => "refused",
                 Some(Outcome::Failed(WorkError::Operation { .. })) => "failed",
                 Some(Outcome::Failed(WorkError::Fenced)) => "fenced",
                 Some(Outcome::Failed(WorkError::NoPeer)) => "no peer",
@@ -296,8 +298,17 @@ fn schedules_have_all_that_they_should() {
             *seen.entry("arrived").or_default() += usize::from(work.arrived);
         }
     }
-    for name in ["done", "cancelled", "failed", "fenced", "no peer", "broken", "arrived", "strays"]
-    {
+    for name in [
+        "done",
+        "cancelled",
+        "failed",
+        "refused",
+        "fenced",
+        "no peer",
+        "broken",
+        "arrived",
+        "strays",
+    ] {
         assert!(seen.get(name).is_some_and(|&count| count > 10), "{name}: {seen:?}");
     }
     assert!(!seen.contains_key("other"), "{seen:?}");
@@ -310,7 +321,7 @@ fn what_is_not_known_fails_at_once_and_what_is_used_stays() {
     play.submit(0);
     let (id, memory) = (WorkId(9), play.target.registered.id);
     let work = |peer| Work { id, peer, kind: WorkKind::Read, plan: Plan::new(8) };
-    play.engine.submit(work(FabricPeer(99)));
+    play.engine.submit(work(FabricPeer::new()));
     let failed = |notice: &Notice, why: WorkError| matches!(notice, Notice::Ended { outcome: Outcome::Failed(found), .. } if *found == why);
     let notices = play.notices.take();
     assert!(notices.iter().any(|notice| failed(notice, WorkError::NoPeer)), "{notices:?}");
@@ -318,7 +329,7 @@ fn what_is_not_known_fails_at_once_and_what_is_used_stays() {
     play.engine.submit(work(play.peer));
     let done = Notice::Ended { id, outcome: Outcome::Done };
     assert_eq!(play.notices.take(), [done]);
-    assert!(matches!(play.engine.deregister(77), Err(super::MemoryError::Unknown)));
+    assert!(matches!(play.engine.deregister(77), Err(MemoryError::Unknown)));
     play.engine.fence().unwrap();
     assert_eq!(play.engine.deregister(memory), Ok(()));
     let mut plan = Plan::new(8);

@@ -32,6 +32,8 @@ mod notices;
 mod order;
 mod pace;
 mod plan;
+#[cfg(test)]
+mod refusal_tests;
 mod seam;
 mod slots;
 mod tally;

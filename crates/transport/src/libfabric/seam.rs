@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::plan::{Exposure, Segment};
@@ -10,9 +11,22 @@ use super::{FabricFacts, FenceError, MemoryError, PeerError};
 use crate::Memory;
 use crate::bell::Bell;
 
-/// A peer as the driver knows it; never used twice, and unknown behind a fence.
+/// A number that this process has not given before: what one driver has named means nothing to
+/// another.
+pub(super) fn unique() -> u64 {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    GIVEN.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A peer as its driver knows it; never used twice in a process, and unknown behind a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FabricPeer(pub u64);
+pub struct FabricPeer(u64);
+
+impl FabricPeer {
+    pub(super) fn new() -> Self {
+        Self(unique())
+    }
+}
 
 /// What peers may do with a registration. This side may always read into it and write from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +124,7 @@ pub(super) trait Fabric {
     fn register(&mut self, memory: Registering) -> Result<Vec<Exposure>, MemoryError>;
 
     /// Ends it, as soon as no operation uses it.
-    fn deregister(&mut self, id: u64);
+    fn deregister(&mut self, id: u64) -> Result<(), MemoryError>;
 
     fn post(&mut self, post: &Post) -> Result<(), PostFault>;
 

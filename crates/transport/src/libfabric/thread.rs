@@ -64,10 +64,9 @@ fn run(
         }
     };
     let facts = native.facts().clone();
-    let wakes = facts.wakes;
     if opened.send(Ok((facts, native.address().to_vec()))).is_ok() {
         let engine = Engine::new(native, Arc::clone(&shared.tally), Arc::clone(&shared.notices));
-        serve(engine, wakes, shared, orders);
+        serve(engine, shared, orders);
     }
 }
 
@@ -77,24 +76,32 @@ fn bind_to(core: usize) -> Result<(), OpenError> {
     sched_setaffinity(None, &cores).map_err(system("bind a thread to its core"))
 }
 
-fn serve<F: Fabric>(mut engine: Engine<F>, wakes: bool, shared: &Shared, orders: &Receiver<Order>) {
+fn serve<F: Fabric>(mut engine: Engine<F>, shared: &Shared, orders: &Receiver<Order>) {
     let mut pace = Pace::new(Instant::now());
     let mut woken = false;
     while let Some(obeyed) = obey(&mut engine, orders) {
         // A card that wakes the thread for what a peer does has nothing to report of it.
         let moved = engine.turn() || obeyed || woken;
         woken = false;
-        let busy = engine.is_busy() || shared.attended.load(Ordering::Relaxed) > 0;
-        let load = Load { busy, target: engine.is_target(), wakes };
+        let load = load(&engine, shared);
         match pace.step(Instant::now(), moved, load) {
             // Another thread of a full machine may be what is waited for.
             Step::Spin => yield_now(),
             Step::Sleep(at_most) => {
-                woken = engine.fabric.sleep(&shared.bell, at_most);
+                woken = engine.sleep(&shared.bell, at_most);
                 shared.bell.hush();
             }
         }
     }
+}
+
+fn load<F: Fabric>(engine: &Engine<F>, shared: &Shared) -> Load {
+    if engine.is_broken() {
+        // Orders alone are waited for, and the bell rings for each.
+        return Load { busy: false, target: false, wakes: true };
+    }
+    let busy = engine.is_busy() || shared.attended.load(Ordering::Relaxed) > 0;
+    Load { busy, target: engine.is_target(), wakes: engine.fabric.facts().wakes }
 }
 
 /// Follows orders; whether there were any, or `None` behind the last one.

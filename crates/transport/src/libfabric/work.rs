@@ -2,7 +2,7 @@ use super::plan::Segment;
 use super::seam::{Action, OperationFault};
 use super::{Counter, FabricPeer, Outcome, Plan, WorkError};
 
-/// Names a work; chosen by the caller, and free again once it was reported.
+/// Names a work; chosen by the caller, and free again once its end was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkId(pub u64);
 

@@ -24,10 +24,10 @@ fn count(folder: &str) -> usize {
 
 /// This process's own, for others may have theirs at the same time.
 fn shared() -> usize {
-    let own = format!("{}", std::process::id());
+    let own = format!("{}:", std::process::id());
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-    entries.map(name).filter(|name| name.contains(&own)).count()
+    entries.map(name).filter(|name| name.starts_with(&own)).count()
 }
 
 fn resident_kib() -> usize {

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use transport::libfabric::{
     CounterError, FabricConfig, Move, Notice, OpenError, Outcome, PeerError, WorkErrorKind,
     WorkKind,
@@ -136,10 +137,36 @@ fn what_cannot_be_is_said_at_once() {
             plan: end.driver.plan(),
         };
         let rejected = end.driver.submit(work.clone()).unwrap_err();
-        assert_eq!((rejected.why, *rejected.work), (WorkErrorKind::QueueFull, work));
+        assert_eq!((rejected.why, &*rejected.work), (WorkErrorKind::QueueFull, &work));
         assert_eq!(end.outcome(1), Outcome::Done);
+        end.submit(2, peer, WorkKind::Read, end.driver.plan());
+        let rejected = end.driver.submit(work).unwrap_err();
+        assert_eq!(rejected.why, WorkErrorKind::IdInUse);
+        assert_eq!(end.outcome(2), Outcome::Done);
+        end.submit(2, peer, WorkKind::Read, end.driver.plan());
+        assert_eq!(end.outcome(2), Outcome::Done);
         end.driver.deregister(&end.registered).unwrap();
         assert!(end.driver.deregister(&end.registered).is_err());
+    });
+}
+
+/// The signals that this process catches, a bit each from the first.
+fn caught() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// The provider `shm` would remove its files in handlers of its own.
+#[test]
+fn an_open_driver_catches_no_signals() {
+    on_each_stage("moves::an_open_driver_catches_no_signals", |stage| {
+        let mut end = End::new(stage, 4096);
+        let ours = [Signal::INT, Signal::TERM, Signal::ABORT, Signal::ILL];
+        let ours = ours.map(|signal| 1 << (signal.as_raw() - 1)).iter().sum::<u64>();
+        assert_eq!(caught() & ours, 0, "{:x}", caught());
+        end.driver.fence().unwrap();
+        assert_eq!(caught() & ours, 0, "{:x}", caught());
     });
 }
 
@@ -149,7 +176,7 @@ const PART: &str = "KVFERRY_TEST_FABRIC_PART";
 /// A process with a painted memory, which ends with its standard input.
 pub struct Source {
     pub child: Child,
-    _stdin: ChildStdin,
+    stdin: Option<ChildStdin>,
     pub card: String,
 }
 
@@ -159,17 +186,45 @@ impl Source {
         command.args(["moves::the_other_process", "--exact", "--nocapture"]);
         command.env(PART, "source").env(STAGE, stage.text());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (_stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
         let mut lines = BufReader::new(stdout).lines();
         let card = lines.find_map(|line| Some(line.unwrap().split_once("card ")?.1.to_owned()));
-        Self { child, _stdin, card: card.unwrap() }
+        Self { child, stdin, card: card.unwrap() }
+    }
+}
+
+/// How long a source may take to end by itself.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+impl Source {
+    fn has_ended_well(&mut self) -> bool {
+        drop(self.stdin.take());
+        let begun = Instant::now();
+        while begun.elapsed() < FAREWELL {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(Some(status)) => return status.success(),
+                Err(_) => return false,
+            }
+        }
+        false
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
+        if self.has_ended_well() {
+            return;
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // What is killed leaves its shared memory behind.
+        let own = format!("{}:", self.child.id());
+        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&own) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }
 

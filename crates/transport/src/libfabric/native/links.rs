@@ -78,13 +78,11 @@ impl Links {
         Ok(Self { endpoint, addresses, queue, wakes })
     }
 
-    /// Closes the endpoint, and then the rest. The endpoint stays as it is where that fails.
-    pub(super) fn close(self) -> Result<(), (Self, c_int)> {
-        let Self { endpoint, addresses, queue, wakes } = self;
-        match endpoint.close() {
-            Ok(()) => Ok(()),
-            Err((endpoint, code)) => Err((Self { endpoint, addresses, queue, wakes }, code)),
-        }
+    /// Closes the endpoint, and then the rest, which is left alone where the endpoint may still
+    /// use it.
+    pub(super) fn close(self) -> Result<(), c_int> {
+        let Self { endpoint, addresses, queue, wakes: _ } = self;
+        endpoint.close().inspect_err(|_| std::mem::forget((addresses, queue)))
     }
 
     pub(super) fn address(&self) -> Result<Vec<u8>, Failed> {
@@ -189,8 +187,9 @@ impl Links {
         self.wakes.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether the descriptor may be waited for: it tells of what comes from now on.
-    pub(super) fn may_wait(&self, fabric: &Object<fid_fabric>) -> bool {
+    /// Whether the descriptor may be waited for: it tells of what comes from now on. If not, there
+    /// may be something to take.
+    pub(super) fn may_wait(&self, fabric: &Object<fid_fabric>) -> Result<bool, c_int> {
         let mut all = [self.queue.fid()];
         // SAFETY: the fabric is open; its table has the function if it is long enough. The queue
         // is of this fabric and has a descriptor.
@@ -198,7 +197,12 @@ impl Links {
             let ops = &*(*fabric.ptr()).ops;
             let has = ops.size > offset_of!(fi_ops_fabric, trywait);
             let trywait = ops.trywait.filter(|_| has);
-            trywait.is_some_and(|trywait| trywait(fabric.ptr(), all.as_mut_ptr(), 1) == 0)
+            let trywait = trywait.ok_or(-libc::ENOSYS)?;
+            match trywait(fabric.ptr(), all.as_mut_ptr(), 1) {
+                0 => Ok(true),
+                code if code == -libc::EAGAIN => Ok(false),
+                code => Err(code),
+            }
         }
     }
 }

@@ -6,28 +6,33 @@ mod contexts;
 mod info;
 mod links;
 mod object;
+mod peers;
 mod region;
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::ptr::null_mut;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
-use libfabric_sys::abi::{fi_addr_t, fi_cq_data_entry, fid_domain, fid_fabric};
+use libfabric_sys::abi::{fi_cq_data_entry, fid_domain, fid_fabric};
 use libfabric_sys::constants::{FI_EAVAIL, FI_REMOTE_CQ_DATA};
-use libfabric_sys::{Libfabric, Version, load};
+use libfabric_sys::{Libfabric, Version, keeping_handlers, load};
 use rustix::event::{PollFd, PollFlags};
 
 use self::contexts::Contexts;
 use self::info::Info;
 use self::links::{Call, Failed, Links, REPORTS};
 use self::object::Object;
+use self::peers::Peers;
 use self::region::{Region, Wanted};
 use super::plan::Exposure;
 use super::seam::{Backing, Fabric, Found, OperationFault, Post, PostFault, Registering};
 use super::{FabricConfig, FabricFacts, FabricPeer, FenceError, MemoryError, OpenError, PeerError};
+use crate::Memory;
 use crate::bell::{Bell, sleep};
 
 /// Reports that may wait beside those of this side's own operations.
@@ -39,20 +44,31 @@ const ROUNDS: usize = 4;
 /// From here on memory can be registered by a descriptor.
 const DMABUF_SINCE: Version = Version::new(1, 20);
 
-/// One domain, opened by the thread that uses it. What is closed last stands last.
+/// One domain, opened by the thread that uses it.
 pub(super) struct Native {
     links: Option<Links>,
-    contexts: Contexts,
+    /// Why the endpoint was not closed. It is gone or it is not: nothing is called any more that
+    /// might use it, and nothing is freed.
+    lost: Option<String>,
+    contexts: Contexts<Rc<Region>>,
     memories: HashMap<u64, Parts>,
-    peers: HashMap<FabricPeer, fi_addr_t>,
+    /// Of registrations that are over, until the endpoint is closed, where an operation that a
+    /// peer has begun may still touch it.
+    closed: Vec<Arc<dyn Memory>>,
+    peers: Peers,
     facts: FabricFacts,
     address: Vec<u8>,
     reports: usize,
     device_memory: bool,
+    base: ManuallyDrop<Base>,
+    library: &'static Libfabric,
+}
+
+/// What all else is opened with; closed in this order.
+struct Base {
     domain: Object<fid_domain>,
     fabric: Object<fid_fabric>,
     info: Info,
-    library: &'static Libfabric,
 }
 
 /// A registered memory.
@@ -67,25 +83,27 @@ impl Native {
         let info = Info::find(library, config)?;
         let mut facts = info.facts(config);
         let refused = |(what, code): Failed| OpenError::Refused { what, why: library.words(code) };
-        let fabric = open_fabric(library, &info).map_err(refused)?;
-        let domain = open_domain(&fabric, &info).map_err(refused)?;
+        // Providers set handlers when something of theirs is opened.
+        let fabric = keeping_handlers(|| open_fabric(library, &info)).map_err(refused)?;
+        let domain = keeping_handlers(|| open_domain(&fabric, &info)).map_err(refused)?;
         let reports = facts.operations + info.received().min(SPARE_REPORTS) + SPARE_REPORTS;
-        let links = Links::open(&domain, &info, reports, config.wait).map_err(refused)?;
+        let links = keeping_handlers(|| Links::open(&domain, &info, reports, config.wait));
+        let links = links.map_err(refused)?;
         facts.wakes = links.wakes().is_some();
         let address = links.address().map_err(refused)?;
         tracing::info!(?facts, "a fabric was opened");
         Ok(Self {
             links: Some(links),
+            lost: None,
             contexts: Contexts::new(facts.operations),
             memories: HashMap::new(),
-            peers: HashMap::new(),
+            closed: Vec::new(),
+            peers: Peers::default(),
             facts,
             address,
             reports,
             device_memory: config.device_memory,
-            domain,
-            fabric,
-            info,
+            base: ManuallyDrop::new(Base { domain, fabric, info }),
             library,
         })
     }
@@ -105,7 +123,7 @@ impl Native {
     fn try_post(&mut self, post: &Post) -> Option<isize> {
         let (region, offset) = self.region(post)?;
         let local = region.slice(offset, post.segment.len)?;
-        let peer = *self.peers.get(&post.peer)?;
+        let peer = self.peers.get(post.peer)?;
         let links = self.links.as_ref()?;
         let context = self.contexts.enter(post.token, Rc::clone(&region))?;
         let (action, address, key) = (post.action, post.segment.address, post.segment.key);
@@ -139,18 +157,22 @@ impl Native {
     }
 
     fn close_links(&mut self) -> Result<(), FenceError> {
-        if let Some(links) = self.links.take()
-            && let Err((links, code)) = links.close()
-        {
-            self.links = Some(links);
-            return Err(FenceError::StillOpen { why: self.library.words(code) });
+        if let Some(Err(code)) = self.links.take().map(Links::close) {
+            self.lost = Some(self.library.words(code));
+        }
+        if let Some(why) = self.lost.clone() {
+            return Err(FenceError::StillOpen { why });
         }
         self.contexts.clear();
+        self.closed.clear();
         Ok(())
     }
 
     fn open_links(&mut self) -> Result<(), Failed> {
-        let links = Links::open(&self.domain, &self.info, self.reports, self.facts.wakes)?;
+        let wait = self.facts.wakes;
+        let links = keeping_handlers(|| {
+            Links::open(&self.base.domain, &self.base.info, self.reports, wait)
+        })?;
         self.address = links.address()?;
         self.facts.wakes = links.wakes().is_some();
         self.links = Some(links);
@@ -164,7 +186,7 @@ impl Native {
             Backing::Cuda { ordinal, dmabuf } => (Some(*ordinal), dmabuf.as_ref()),
         };
         let dmabuf = dmabuf.filter(|_| self.facts.version >= DMABUF_SINCE).map(AsFd::as_fd);
-        let key_bytes = (!self.facts.modes.card_keys).then(|| self.info.key_bytes());
+        let key_bytes = (!self.facts.modes.card_keys).then(|| self.base.info.key_bytes());
         let (memory, rights, grain) = (&wanted.memory, wanted.rights, wanted.grain);
         let all = memory.len() as u64;
         let parts = (0..all.div_ceil(grain)).map(|part| {
@@ -172,7 +194,7 @@ impl Native {
             let len = grain.min(all - offset);
             let wanted = Wanted { memory, offset, len, rights, key_bytes, device, dmabuf };
             let refused = |code| MemoryError::Refused { bytes: len, why: self.library.words(code) };
-            Region::new(&self.domain, &wanted).map(Rc::new).map_err(refused)
+            Region::new(&self.base.domain, &wanted).map(Rc::new).map_err(refused)
         });
         parts.collect()
     }
@@ -188,15 +210,14 @@ impl Fabric for Native {
     }
 
     fn insert(&mut self, peer: FabricPeer, address: &[u8]) -> Result<(), PeerError> {
-        address::check(self.info.address_format(), &self.address, address)?;
+        address::check(self.base.info.address_format(), &self.address, address)?;
         let links = self.links.as_ref().ok_or(PeerError::Gone)?;
         let refused = |code| PeerError::Refused { why: self.library.words(code) };
-        self.peers.insert(peer, links.insert(address).map_err(refused)?);
-        Ok(())
+        self.peers.insert(peer, address, || links.insert(address).map_err(refused))
     }
 
     fn remove(&mut self, peer: FabricPeer) {
-        if let (Some(links), Some(peer)) = (&self.links, self.peers.remove(&peer)) {
+        if let (Some(links), Some(peer)) = (&self.links, self.peers.remove(peer)) {
             let code = links.remove(peer);
             if code != 0 {
                 tracing::debug!(code, "a peer cannot be forgotten");
@@ -215,8 +236,23 @@ impl Fabric for Native {
         Ok(exposures)
     }
 
-    fn deregister(&mut self, id: u64) {
-        self.memories.remove(&id);
+    fn deregister(&mut self, id: u64) -> Result<(), MemoryError> {
+        let regions = self.memories.remove(&id).map_or_else(Vec::new, |parts| parts.regions);
+        let mut result = Ok(());
+        // One that an operation of this side uses ends with it.
+        for region in regions.into_iter().filter_map(Rc::into_inner) {
+            match region.close() {
+                Ok(memory) if self.lost.is_some() || !self.facts.keys_end_at_once() => {
+                    self.closed.push(memory);
+                }
+                Ok(_) => {}
+                Err(code) => {
+                    let why = self.library.words(code);
+                    result = result.and(Err(MemoryError::StillOpen { why }));
+                }
+            }
+        }
+        result
     }
 
     fn post(&mut self, post: &Post) -> Result<(), PostFault> {
@@ -259,13 +295,21 @@ impl Fabric for Native {
         let bell = PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN);
         // Where nothing of a card is waited for, the bell stands in twice.
         let (mut card, mut has_card) = (bell.clone(), false);
-        if let Some(links) = &self.links
+        if self.facts.wakes
+            && let Some(links) = &self.links
             && let Some(wakes) = links.wakes()
         {
-            if !links.may_wait(&self.fabric) {
-                return true;
+            match links.may_wait(&self.base.fabric) {
+                Ok(true) => {
+                    (card, has_card) = (PollFd::from_borrowed_fd(wakes, PollFlags::IN), true);
+                }
+                Ok(false) => return true,
+                Err(code) => {
+                    tracing::warn!(code, "the card does not wake the thread, which naps");
+                    self.facts.wakes = false;
+                    return true;
+                }
             }
-            (card, has_card) = (PollFd::from_borrowed_fd(wakes, PollFlags::IN), true);
         }
         let mut fds = [bell, card];
         if sleep(&mut fds, Some(at_most)).is_err() {
@@ -283,14 +327,19 @@ impl Fabric for Native {
 }
 
 impl Drop for Native {
-    /// The endpoint goes first, then the registrations, and by the order of the fields the rest.
+    /// The endpoint goes first, then the registrations, and then the rest.
     fn drop(&mut self) {
         if let Err(why) = self.close_links() {
-            // The card may still write: what it may write to is never freed.
+            // The card may still write: what it may write to, and by what, is never freed.
             tracing::error!(%why, "memory is kept for good");
             std::mem::forget(std::mem::replace(&mut self.contexts, Contexts::new(0)));
             std::mem::forget(std::mem::take(&mut self.memories));
+            std::mem::forget(std::mem::take(&mut self.closed));
+            return;
         }
+        self.memories.clear();
+        // SAFETY: nobody uses it again, and what was opened with it is closed.
+        unsafe { ManuallyDrop::drop(&mut self.base) };
     }
 }
 

@@ -74,24 +74,24 @@ impl<T: Handle> Object<T> {
         if code == 0 { Ok(()) } else { Err(code) }
     }
 
-    /// Closes it, or gives it back as it is.
-    pub(super) fn close(self) -> Result<(), (Self, c_int)> {
-        let object = ManuallyDrop::new(self);
-        match object.try_close() {
+    /// Closes it. Where that fails it is gone or it is not, which nobody can find out: it is left
+    /// alone from then on.
+    pub(super) fn close(self) -> Result<(), c_int> {
+        match ManuallyDrop::new(self).close_once() {
             0 => Ok(()),
-            code => Err((ManuallyDrop::into_inner(object), code)),
+            code => Err(code),
         }
     }
 
-    fn try_close(&self) -> c_int {
-        // SAFETY: it is open; whoever gets 0 does not use it again.
+    fn close_once(&self) -> c_int {
+        // SAFETY: it is open, and whoever calls this does not use it again.
         unsafe { ((*(*self.fid()).ops).close)(self.fid()) }
     }
 }
 
 impl<T: Handle> Drop for Object<T> {
     fn drop(&mut self) {
-        let code = self.try_close();
+        let code = self.close_once();
         if code != 0 {
             let kind = std::any::type_name::<T>();
             tracing::warn!(code, kind, "libfabric does not close an object");

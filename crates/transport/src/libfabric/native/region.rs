@@ -44,12 +44,7 @@ impl Region {
     /// Registers by the descriptor, where there is one, and else or where that fails by addresses.
     pub(super) fn new(domain: &Object<fid_domain>, wanted: &Wanted<'_>) -> Result<Self, c_int> {
         let slice = Slice::of(&**wanted.memory, wanted.offset, wanted.len).ok_or(-libc::EFAULT)?;
-        let file = wanted.dmabuf.map(|file| fi_mr_dmabuf {
-            fd: file.as_raw_fd(),
-            offset: wanted.offset,
-            len: slice.len(),
-            base_addr: slice.ptr().cast(),
-        });
+        let file = wanted.dmabuf.and_then(|file| described(wanted, file));
         let by_file = file
             .as_ref()
             .map(|file| register(domain, wanted, std::ptr::from_ref(file).cast(), FI_MR_DMABUF));
@@ -89,19 +84,41 @@ impl Region {
         let inside = offset.checked_add(len)? <= self.len;
         inside.then(|| Slice::of(&**self.memory, self.offset + offset, len))?
     }
+
+    /// Ends the registration and gives the memory back, which is kept for good where that fails:
+    /// the card may still write there.
+    pub(super) fn close(self) -> Result<Arc<dyn Memory>, c_int> {
+        ManuallyDrop::new(self).end()
+    }
+
+    fn end(&mut self) -> Result<Arc<dyn Memory>, c_int> {
+        // SAFETY: neither is used again, here or anywhere: both callers let the value go.
+        let (object, memory) =
+            unsafe { (ManuallyDrop::take(&mut self.object), ManuallyDrop::take(&mut self.memory)) };
+        match object.close() {
+            Ok(()) => Ok(memory),
+            Err(code) => {
+                tracing::error!(code, "memory cannot be deregistered and is kept for good");
+                std::mem::forget(memory);
+                Err(code)
+            }
+        }
+    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: neither is used again, here or anywhere.
-        let (object, memory) =
-            unsafe { (ManuallyDrop::take(&mut self.object), ManuallyDrop::take(&mut self.memory)) };
-        if let Err((object, code)) = object.close() {
-            // The card may still write there: this memory is never freed.
-            tracing::error!(code, "memory cannot be deregistered and is kept for good");
-            std::mem::forget((object, memory));
-        }
+        // What fails was told of.
+        let _ = self.end();
     }
+}
+
+/// A part of a dma-buf that begins with the memory. The library adds the offset to the address, as
+/// to the place in the file.
+fn described(wanted: &Wanted<'_>, file: BorrowedFd<'_>) -> Option<fi_mr_dmabuf> {
+    let base = Slice::of(&**wanted.memory, 0, 0)?;
+    let (offset, len) = (wanted.offset, usize::try_from(wanted.len).ok()?);
+    Some(fi_mr_dmabuf { fd: file.as_raw_fd(), offset, len, base_addr: base.ptr().cast() })
 }
 
 /// `from` is an `iovec` or, by the flags, what describes a dma-buf; of memory that is alive.
@@ -155,7 +172,29 @@ fn key(bytes: usize) -> Result<u64, ()> {
 
 #[cfg(test)]
 mod tests {
-    use super::key;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::memory::HostMemory;
+
+    #[test]
+    fn a_part_of_a_file_is_named_by_the_address_of_its_beginning() {
+        let memory = Arc::new(HostMemory::new(64 << 10).unwrap()) as Arc<dyn Memory>;
+        let base = Slice::of(&*memory, 0, 1).unwrap().ptr().cast::<c_void>();
+        let rights = Rights { read: true, write: true };
+        let file = std::io::stdin();
+        let wanted = Wanted {
+            memory: &memory,
+            offset: 4096,
+            len: 8192,
+            rights,
+            key_bytes: None,
+            device: None,
+            dmabuf: None,
+        };
+        let part = described(&wanted, file.as_fd()).unwrap();
+        assert_eq!((part.base_addr, part.offset, part.len), (base, 4096, 8192));
+    }
 
     #[test]
     fn a_key_has_as_many_bytes_as_the_card_takes() {

@@ -28,7 +28,10 @@ impl Pools {
         let sockets = any(|planned| matches!(planned, Planned::Plain(_)));
         let target = any(|planned| !matches!(planned, Planned::Plain(_)));
         let memcpy = any(|planned| matches!(planned, Planned::Memcpy));
-        let provider = |planned: &Planned, shared| matches!(planned, Planned::Provider(provider) if provider.shared == shared);
+        let provider = |planned: &Planned, shared| match planned {
+            Planned::Provider(provider) => provider.shared == shared,
+            _ => false,
+        };
         let bare = |planned: &Planned| matches!(planned, Planned::Readv(_));
         let host = planned.iter().any(|planned| bare(planned) || provider(planned, false));
         let shared = planned.iter().any(|planned| provider(planned, true));
@@ -49,7 +52,7 @@ struct Running {
 }
 
 /// Measures cases that are ready. One that cannot read at all is left out, and why is told, where
-/// nobody has asked for it by name.
+/// nobody has asked for it by name and another provider can.
 pub(super) async fn measure(
     workload: &Workload,
     pools: Pools,
@@ -79,6 +82,10 @@ pub(super) async fn measure(
             }
         }
         all = left;
+        let nothing = all.iter().all(|one| one.series.is_limit);
+        if let Some(Skipped { case, why, .. }) = skipped.first().filter(|_| nothing) {
+            return Err(Failure::new(Code::Peer, format!("no provider can read: {case}: {why}")));
+        }
     }
     let idle = idle(reader).await?;
     let series = all.into_iter().map(|one| one.series).collect();

@@ -5,8 +5,9 @@ use crate::AgentId;
 /// Bytes of a hello.
 pub const HELLO_LEN: usize = 64;
 
-/// The protocol versions that this build speaks.
-pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+/// The protocol versions that this build speaks: 2 has frames of 64 bytes, and signs of life that
+/// are answered.
+pub const VERSIONS: RangeInclusive<u16> = 2..=2;
 
 const MAGIC: [u8; 8] = *b"KVFERRY\0";
 

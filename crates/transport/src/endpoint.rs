@@ -211,6 +211,7 @@ pub trait Endpoint: Send {
     /// Takes what happened since the last call; never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
 
-    /// Readable while `poll` has something to tell: for `epoll` and its kin.
+    /// Readable while `poll` has something to do: for `epoll` and its kin. What it finds may be
+    /// nothing whole yet, so that no event comes of it.
     fn ready_fd(&self) -> BorrowedFd<'_>;
 }

@@ -118,6 +118,10 @@ impl<P: Remote> Ends<P> {
         Ok(())
     }
 
+    pub(crate) fn peer(&self, peer: PeerId) -> Option<&P> {
+        self.peers.get(&peer).map(|connection| &*connection.peer)
+    }
+
     pub(crate) fn deregister(&mut self, registration: Registration) -> Result<(), RegisterError> {
         if self.ledger.uses(registration) || self.grants.uses(registration) {
             return Err(RegisterError::InUse);

@@ -11,7 +11,7 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     pub(crate) fn new() -> Self {
-        Self { list: Vec::with_capacity(MAX_PIECES), done: 0 }
+        Self { list: Vec::new(), done: 0 }
     }
 
     pub(crate) fn clear(&mut self) {

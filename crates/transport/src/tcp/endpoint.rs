@@ -7,6 +7,7 @@ use strided::Blocks;
 use super::TcpConfig;
 use super::dial::Target;
 use super::door::Door;
+use super::ears::Ears;
 use super::incoming::Incoming;
 use super::peer::Peer;
 use crate::ends::{Ends, Entrance};
@@ -22,6 +23,7 @@ const PROVIDER: &str = "tcp";
 pub struct TcpEndpoint {
     config: TcpConfig,
     ends: Ends<Peer>,
+    ears: Arc<Ears>,
     address: SocketAddr,
     _entrance: Entrance<Door, TcpListener>,
 }
@@ -35,11 +37,12 @@ impl TcpEndpoint {
     pub fn bind(config: TcpConfig) -> Result<Self, BindError> {
         config.check()?;
         let ends = Ends::new(config.max_in_flight)?;
+        let ears = Ears::new(&ends.events).map_err(BindError::system("make an epoll"))?;
         let listener = TcpListener::bind(config.listen).map_err(BindError::system("listen"))?;
         let address = listener.local_addr().map_err(BindError::system("listen"))?;
         let door = Door::new(config.clone(), Arc::clone(&ends.grants));
         let entrance = Entrance::open(door, listener)?;
-        Ok(Self { config, ends, address, _entrance: entrance })
+        Ok(Self { config, ends, ears: Arc::new(ears), address, _entrance: entrance })
     }
 }
 
@@ -89,7 +92,7 @@ impl Endpoint for TcpEndpoint {
     fn connect(&mut self, card: &Card) -> Result<PeerId, ConnectError> {
         let address = address(card, self.config.trust.secret.is_some())?;
         let (target, config) = (Target { address, agent: card.agent }, self.config.clone());
-        let make = |id, events| Ok(Peer::new(id, events));
+        let make = |id, events| Ok(Peer::new(id, events, Arc::clone(&self.ears)));
         self.ends.connect("kv-receive-0", make, move |peer| peer.run(target, &config))
     }
 
@@ -123,10 +126,13 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
+        for peer in self.ears.heard() {
+            self.ends.peer(peer).inspect(|peer| peer.hear());
+        }
         self.ends.poll(events);
     }
 
     fn ready_fd(&self) -> BorrowedFd<'_> {
-        self.ends.ready_fd()
+        self.ears.ready_fd()
     }
 }

@@ -9,6 +9,10 @@
 //! Under TLS the same frames and portions go through a buffer on each side, where they are
 //! encrypted and decrypted; without it, nothing of that is touched.
 //!
+//! Small answers are not worth a thread: while no more is owed than a socket holds, the caller of
+//! the endpoint is woken by the first stream itself and receives in
+//! [`poll`](crate::Endpoint::poll), or, if it does not come, the heartbeat does.
+//!
 //! Every thread sleeps when there is nothing to do. A connection has `streams + 1` threads on
 //! either side; one more accepts.
 
@@ -16,14 +20,18 @@ mod beat;
 mod config;
 mod dial;
 mod door;
+mod ears;
 mod endpoint;
+mod first;
 pub(crate) mod frame;
 mod greet;
+mod inbox;
 mod incoming;
 mod link;
 mod outbox;
 mod peer;
 mod queue;
+mod receiver;
 pub(crate) mod request;
 mod seal;
 mod serve;

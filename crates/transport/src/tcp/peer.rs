@@ -1,19 +1,22 @@
-use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Scope};
 use std::time::Instant;
 
+use super::TcpConfig;
 use super::beat::{Beat, Pulse};
 use super::dial::{Target, dial};
-use super::frame::{FRAME_LEN, ToReader, ToSource};
+use super::ears::Ears;
+use super::first::First;
+use super::frame::{ToReader, ToSource};
+use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::link::{Link, broken, hung_up, lost};
 use super::outbox::Outbox;
+use super::receiver::{Came, Receiver};
 use super::stream::Stream;
 use super::wire::Pieces;
-use super::{MAX_OPEN_REQUEST_BYTES, MAX_OPEN_REQUESTS, TcpConfig};
 use crate::ends::Remote;
 use crate::events::Events;
 use crate::sync::lock;
@@ -22,24 +25,21 @@ use crate::{Event, GrantToken, Outcome, PeerId, SubmitErrorKind, TransferError, 
 /// Bytes of a transfer whose latency matters more than the time of its caller.
 const URGENT: u64 = 256 << 10;
 
+/// Frames that a caller takes at once; of more, the thread of the stream takes care.
+const FRAMES: usize = 64;
+
 /// The reader's side of one connection.
 pub(super) struct Peer {
     id: PeerId,
     events: Arc<Events>,
+    ears: Arc<Ears>,
     link: Link,
     outbox: Outbox,
     inbox: Mutex<Inbox>,
+    /// Once the connection is made, and if it is not encrypted.
+    first: OnceLock<First>,
     /// Counts signs of life of the source.
     life: AtomicU64,
-}
-
-/// What the source still owes.
-#[derive(Default)]
-struct Inbox {
-    open: HashMap<u64, Arc<Incoming>>,
-    request_bytes: usize,
-    fencing: bool,
-    closed: bool,
 }
 
 impl Remote for Peer {
@@ -56,13 +56,15 @@ impl Remote for Peer {
 }
 
 impl Peer {
-    pub(super) fn new(id: PeerId, events: Arc<Events>) -> Self {
+    pub(super) fn new(id: PeerId, events: Arc<Events>, ears: Arc<Ears>) -> Self {
         Self {
             id,
             events,
+            ears,
             link: Link::default(),
             outbox: Outbox::new(),
             inbox: Mutex::default(),
+            first: OnceLock::new(),
             life: AtomicU64::new(0),
         }
     }
@@ -78,23 +80,12 @@ impl Peer {
         let len = u32::try_from(request.len())
             .map_err(|_| SubmitErrorKind::TooLarge { what: "request" })?;
         let (deadline, urgent) = (incoming.deadline, incoming.bytes() <= URGENT);
-        self.enter(incoming)?;
+        lock(&self.inbox).enter(incoming)?;
         let frame = ToSource::Request { transfer, token: token.0, len }.encode();
         self.outbox.push(&[&frame, request].concat(), Some(deadline), urgent);
-        Ok(())
-    }
-
-    fn enter(&self, incoming: Incoming) -> Result<(), SubmitErrorKind> {
-        let mut inbox = lock(&self.inbox);
-        if inbox.closed {
-            return Err(SubmitErrorKind::UnknownPeer);
+        if urgent {
+            self.listen();
         }
-        let request_bytes = inbox.request_bytes + incoming.request_bytes;
-        if inbox.open.len() >= MAX_OPEN_REQUESTS || request_bytes > MAX_OPEN_REQUEST_BYTES {
-            return Err(SubmitErrorKind::QueueFull);
-        }
-        inbox.request_bytes = request_bytes;
-        inbox.open.insert(incoming.id.0, Arc::new(incoming));
         Ok(())
     }
 
@@ -102,7 +93,7 @@ impl Peer {
     pub(super) fn run(&self, target: Target, config: &TcpConfig) {
         thread::scope(|scope| {
             let why = match self.start(scope, target, config) {
-                Ok(first) => self.receive(&first),
+                Ok(first) => self.receive_first(first),
                 Err(why) => why,
             };
             self.close(why);
@@ -123,9 +114,14 @@ impl Peer {
         self.life.fetch_add(1, Ordering::Relaxed);
         let first = streams.next().ok_or_else(hung_up)?;
         for (number, stream) in streams.enumerate() {
-            let receive = move || self.close(self.receive(&stream));
+            let receive = move || self.close(self.receive(Receiver::new(stream)));
             let builder = thread::Builder::new().name(format!("kv-receive-{}", number + 1));
             builder.spawn_scoped(scope, receive).map_err(spawned)?;
+        }
+        if first.seal().is_none() {
+            let (stream, failed) = (Arc::clone(&first), |why| lost(&why));
+            self.ears.add(self.id, &stream).map_err(failed)?;
+            let _ = self.first.set(First::new(stream).map_err(failed)?);
         }
         self.outbox.attach(Arc::clone(&first));
         Ok(first)
@@ -135,7 +131,8 @@ impl Peer {
     /// looks after deadlines.
     fn pulse(&self, config: &TcpConfig) {
         let mut beat = Beat::new(config.heartbeat, config.missed_heartbeats);
-        while self.outbox.wait(|| self.next_deadline().unwrap_or(beat.due()).min(beat.due())) {
+        while self.outbox.wait(|| self.alarm(beat.due())) {
+            self.hear();
             let now = Instant::now();
             self.fence_overdue(now);
             match beat.check(now, self.life.load(Ordering::Relaxed)) {
@@ -146,8 +143,10 @@ impl Peer {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        lock(&self.inbox).open.values().map(|incoming| incoming.deadline).min()
+    /// When the pulse has to look again; what it has sent by now is waited for.
+    fn alarm(&self, beat: Instant) -> Instant {
+        self.summon();
+        lock(&self.inbox).next_deadline().unwrap_or(beat).min(beat)
     }
 
     /// What is overdue cannot be called back, so the connection is ended: then nothing of it
@@ -157,94 +156,156 @@ impl Peer {
         if inbox.fencing {
             return;
         }
-        let overdue = inbox.open.values().filter(|incoming| incoming.deadline <= now);
-        let mut overdue: Vec<TransferId> = overdue.map(|incoming| incoming.id).collect();
+        let overdue = inbox.overdue(now);
         if overdue.is_empty() {
             return;
         }
         inbox.fencing = true;
-        overdue.sort_unstable();
         self.events.extend(overdue.into_iter().map(|id| Event::Overdue { id }));
         drop(inbox);
         self.close(TransferError::Fenced);
     }
 
-    /// Receives from one stream until the connection is down, and says why it is.
-    fn receive(&self, stream: &Stream) -> TransferError {
+    /// Has the caller of the endpoint woken by what is owed, or the thread if it is more than a
+    /// caller takes.
+    fn listen(&self) {
+        let Some(first) = self.first.get() else { return };
+        let inbox = lock(&self.inbox);
+        let (nothing, much) = (inbox.is_empty(), inbox.wants_thread());
+        drop(inbox);
+        if much {
+            self.summon();
+        } else if !nothing {
+            self.ears.listen(self.id, &first.stream);
+        }
+    }
+
+    /// Calls the thread of the first stream to its turn, if it is away.
+    fn summon(&self) {
+        let Some(first) = self.first.get() else { return };
+        let mut inbox = lock(&self.inbox);
+        if inbox.wants_thread() && std::mem::take(&mut inbox.away) {
+            drop(inbox);
+            first.ring();
+        }
+    }
+
+    /// Receives on the first stream what has come whole, and never waits for more.
+    pub(super) fn hear(&self) {
+        let Some(first) = self.first.get() else { return };
+        if lock(&self.inbox).wants_thread() {
+            return;
+        }
+        // Whoever is at it listens afterwards.
+        let Some(mut receiver) = first.free_receiver() else { return };
+        let heard = self.take_whole(&mut receiver);
+        drop(receiver);
+        match heard {
+            Ok(all) => {
+                lock(&self.inbox).in_part |= !all;
+                self.listen();
+            }
+            Err(why) => self.close(why),
+        }
+    }
+
+    /// Whether nothing is left that has come.
+    fn take_whole(&self, receiver: &mut Receiver) -> Result<bool, TransferError> {
         let mut pieces = Pieces::new();
-        let mut frame = [0; FRAME_LEN];
-        let mut have = 0;
+        for _ in 0..FRAMES {
+            match receiver.look(&self.life)? {
+                Came::Nothing => return Ok(true),
+                Came::Part => return Ok(false),
+                Came::Whole => self.receive_one(receiver, &mut pieces)?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The life of the first stream's thread.
+    fn receive_first(&self, stream: Arc<Stream>) -> TransferError {
+        let Some(first) = self.first.get() else { return self.receive(Receiver::new(stream)) };
+        let mut pieces = Pieces::new();
         loop {
-            match self.receive_one(stream, &mut pieces, &mut frame, have) {
-                Ok(next) => have = next,
-                Err(why) => return why,
+            if let Err(why) = self.await_turn(first) {
+                return lost(&why);
+            }
+            let mut receiver = first.receiver();
+            while lock(&self.inbox).wants_thread() || receiver.has_frame() {
+                if let Err(why) = self.receive_one(&mut receiver, &mut pieces) {
+                    return why;
+                }
+                lock(&self.inbox).in_part = false;
             }
         }
     }
 
-    /// Receives one frame, of which `have` bytes are there already, and what belongs to it.
-    /// Returns how many bytes of the next frame came along.
+    /// Sleeps while the caller of the endpoint receives.
+    fn await_turn(&self, first: &First) -> io::Result<()> {
+        while !lock(&self.inbox).takes_turn() {
+            self.listen();
+            if first.sleep()? {
+                lock(&self.inbox).in_part = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// The life of every other stream's thread, and of the first one's where it is encrypted:
+    /// receives until the connection is down, and says why it is.
+    fn receive(&self, mut receiver: Receiver) -> TransferError {
+        let mut pieces = Pieces::new();
+        loop {
+            if let Err(why) = self.receive_one(&mut receiver, &mut pieces) {
+                return why;
+            }
+        }
+    }
+
+    /// Receives one frame and what belongs to it.
     fn receive_one(
         &self,
-        mut stream: &Stream,
+        receiver: &mut Receiver,
         pieces: &mut Pieces,
-        frame: &mut [u8; FRAME_LEN],
-        mut have: usize,
-    ) -> Result<usize, TransferError> {
-        while have < FRAME_LEN {
-            match stream.read(&mut frame[have..]) {
-                Ok(0) => return Err(hung_up()),
-                Ok(len) => have += len,
-                // Nothing whole came: no sign of life.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(lost(&error)),
-            }
-            self.life.fetch_add(1, Ordering::Relaxed);
-        }
-        match ToReader::decode(frame).ok_or(broken("an unknown frame"))? {
-            ToReader::Ping => Ok(0),
+    ) -> Result<(), TransferError> {
+        let (incoming, outcome) = match receiver.frame(&self.life)? {
+            ToReader::Ping => return Ok(()),
             ToReader::End { transfer, portions, status } => {
                 let incoming = self.find(transfer).ok_or(broken("the end of no transfer"))?;
-                self.complete(&incoming, incoming.end(portions, status)?);
-                Ok(0)
+                let outcome = incoming.end(portions, status)?;
+                (incoming, outcome)
             }
             ToReader::Portion { transfer, index, len } => {
                 let incoming = self.find(transfer).ok_or(broken("a portion of no transfer"))?;
-                let portion = incoming.begin(index, len)?;
-                let next = stream.receive(pieces, portion, frame, &self.life);
-                let next = next.map_err(|error| lost(&error))?;
-                self.complete(&incoming, incoming.arrived());
-                Ok(next)
+                receiver.portion(pieces, incoming.begin(index, len)?, &self.life)?;
+                let outcome = incoming.arrived();
+                (incoming, outcome)
             }
-        }
+        };
+        self.complete(&incoming, outcome);
+        Ok(())
     }
 
     fn find(&self, transfer: u64) -> Option<Arc<Incoming>> {
-        lock(&self.inbox).open.get(&transfer).map(Arc::clone)
+        lock(&self.inbox).find(transfer)
     }
 
     fn complete(&self, incoming: &Incoming, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
-        let mut inbox = lock(&self.inbox);
-        let open = inbox.open.remove(&incoming.id.0).is_some();
-        if open {
-            inbox.request_bytes -= incoming.request_bytes;
-        }
         // Whoever hears of it asks for the next one, and wants the lock.
-        drop(inbox);
+        let open = lock(&self.inbox).remove(incoming);
         if open {
             self.events.push(Event::Completion { id: incoming.id, outcome });
         }
     }
 
-    /// Tells the end of all that was open. By now no thread touches memory for this peer.
+    /// Tells the end of all that was open. By now no thread touches memory for this peer, except
+    /// one that polls, which hears of this afterwards.
     fn finish(&self) {
         let why = self.link.down().unwrap_or_else(hung_up);
         tracing::debug!(peer = self.id.0, %why, "peer is down");
         let mut inbox = lock(&self.inbox);
-        inbox.closed = true;
-        let mut open: Vec<TransferId> = inbox.open.drain().map(|(_, open)| open.id).collect();
-        open.sort_unstable();
+        let open = inbox.close();
         let failed = |id| Event::Completion { id, outcome: Outcome::Failed(why.clone()) };
         let fenced = inbox.fencing.then_some(Event::Fenced { peer: self.id });
         let down = Event::PeerDown { peer: self.id, why: why.clone() };

@@ -18,6 +18,7 @@ mod shm_reader;
 mod shm_source;
 mod tcp_reader;
 mod tcp_secret;
+mod tcp_small;
 mod tcp_source;
 mod tls_ends;
 mod tls_files;

@@ -6,6 +6,12 @@ pub(crate) fn peak_resident_bytes() -> u64 {
     kibibytes(&status, "VmHWM:").unwrap_or(0)
 }
 
+/// Bytes of shared memory that are resident: pools that others have as well.
+pub(crate) fn shared_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    kibibytes(&status, "RssShmem:").unwrap_or(0)
+}
+
 /// Lets the peak count anew. Where the system does not let it, it goes on.
 pub(crate) fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");

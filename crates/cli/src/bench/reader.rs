@@ -151,8 +151,7 @@ impl<'a> Reader<'a> {
         let all = Planned::all(workload, &self.providers, self.settings.same_host);
         let planned = selected(all, self.settings.case);
         let pools = Pools::of(&planned, workload);
-        let here = if self.settings.same_host { pools.reader + pools.source } else { pools.reader };
-        check_memory(&workload.name, here)?;
+        check_memory(&workload.name, self.memory_here(&planned, workload, pools))?;
         let place = self.place(workload, &planned)?;
         let ready = self.prepare(&place).await?;
         let cases = self.cases(&planned, place, ready)?;
@@ -172,6 +171,16 @@ impl<'a> Reader<'a> {
         };
         bar.set_message(workload.name.clone());
         measure(workload, pools, cases, settings.rounds, self, tell).await
+    }
+
+    /// Bytes that the cases take of this host, with what is shared.
+    fn memory_here(&self, planned: &[Planned], workload: &Workload, pools: Pools) -> u64 {
+        let any = |wanted: fn(&Planned) -> bool| u64::from(planned.iter().any(wanted));
+        let memcpy = any(|one| matches!(one, Planned::Memcpy));
+        let mapped = any(|one| matches!(one, Planned::Provider(provider) if provider.shared));
+        let pool = workload.pool_bytes();
+        let of_source = if self.settings.same_host { pools.source + pool * mapped } else { 0 };
+        pools.reader + pool * memcpy + of_source
     }
 
     /// Whether somebody has said which cases are wanted.

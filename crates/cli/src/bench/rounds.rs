@@ -18,30 +18,22 @@ const IDLE: Duration = Duration::from_secs(2);
 /// What the last case leaves behind is over by then.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Bytes that each process holds for nothing but to move them.
+/// Bytes that each process holds for nothing but to move them, without shared memory.
 pub(super) type Pools = Both<u64>;
 
 impl Pools {
-    /// Of these cases: all but plain sockets write into one pool, and memcpy has its source here.
+    /// Of these cases: all but plain sockets write into one pool.
     pub(super) fn of(planned: &[Planned], workload: &Workload) -> Self {
         let any = |wanted: fn(&Planned) -> bool| u64::from(planned.iter().any(wanted));
         let sockets = any(|planned| matches!(planned, Planned::Plain(_)));
         let target = any(|planned| !matches!(planned, Planned::Plain(_)));
-        let memcpy = any(|planned| matches!(planned, Planned::Memcpy));
-        let provider = |planned: &Planned, shared| match planned {
-            Planned::Provider(provider) => provider.shared == shared,
+        let host = any(|planned| match planned {
+            Planned::Provider(provider) => !provider.shared,
+            Planned::Readv(_) => true,
             _ => false,
-        };
-        let bare = |planned: &Planned| matches!(planned, Planned::Readv(_));
-        let host = planned.iter().any(|planned| bare(planned) || provider(planned, false));
-        let shared = planned.iter().any(|planned| provider(planned, true));
+        });
         let pool = workload.pool_bytes();
-        let [host, shared] = [host, shared].map(u64::from);
-        Self {
-            // What is mapped counts as the reader's as well, once it has read it.
-            reader: pool * (sockets + target + memcpy) + workload.bytes() * shared,
-            source: pool * (sockets + host + shared),
-        }
+        Self { reader: pool * (sockets + target), source: pool * (sockets + host) }
     }
 }
 

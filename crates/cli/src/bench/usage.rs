@@ -12,14 +12,17 @@ use crate::process;
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Usage {
     pub(super) cpu_s: f64,
-    /// Most bytes that were resident at a time since the last look.
+    /// Most bytes that were resident at a time since the last look, without shared memory: of that
+    /// a system maps some that nobody has read.
     pub(super) peak_resident_bytes: u64,
 }
 
 impl Usage {
     /// Of this process; the peak counts anew from here.
     pub(super) fn take() -> Self {
-        let peak_resident_bytes = process::peak_resident_bytes();
+        // What was mapped by now stays so, and was there at the peak but for what came after it.
+        let peak = process::peak_resident_bytes();
+        let peak_resident_bytes = peak.saturating_sub(process::shared_bytes());
         process::forget_peak();
         Self { cpu_s: cpu().as_secs_f64(), peak_resident_bytes }
     }

@@ -233,6 +233,9 @@ fn the_other_process() {
     if std::env::var(PART).is_err() {
         return;
     }
+    // Stopped or not, it does not outlive the test: it holds the pipes on which others wait for
+    // what that had to say.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     on_each_stage("moves::the_other_process", |stage| {
         let end = End::new(stage, 32 << 20);
         end.paint(8);
